@@ -1,0 +1,157 @@
+"""The three pieces of work behind an approval: a chart, an e-mail, a cache.
+
+Nothing here knows about tasks: the workers call these functions, and so does the
+inline submission that the demo compares with.
+"""
+
+import hashlib
+import os
+import smtplib
+from contextlib import suppress
+from dataclasses import dataclass
+from email.message import EmailMessage
+from pathlib import Path
+
+import psycopg
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+SENDER = "approvals@example.com"
+
+
+class PermanentFailure(Exception):
+    """Trying again cannot help; a person has to look at it."""
+
+
+class TemporaryFailure(Exception):
+    """It may work later."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where the effects outside the database go."""
+
+    charts: Path
+    smtp_host: str
+    smtp_port: int
+
+    @classmethod
+    def from_environment(cls) -> "Surroundings":
+        """Read CHARTS, SMTP_HOST and SMTP_PORT."""
+        return cls(Path(os.environ["CHARTS"]), os.environ["SMTP_HOST"], int(os.environ["SMTP_PORT"]))
+
+
+def write_report(conn: psycopg.Connection, to: Surroundings, approval_id: int) -> str:
+    """Draw the approval's chart from the tables and note the file in `report`."""
+    items = conn.execute(
+        "select goods, amount::float8 from approval_item where approval_id = %s order by line",
+        (approval_id,),
+    ).fetchall()
+    row = conn.execute(
+        """select partner.name, approval.title, partner.credit_limit::float8
+             from approval join partner on partner.id = approval.partner_id
+            where approval.id = %s""",
+        (approval_id,),
+    ).fetchone()
+    assert row is not None, f"approval {approval_id} does not exist"
+    partner, title, credit_limit = row
+
+    figure = Figure(figsize=(4.2, 2.6), dpi=80)
+    axes = figure.add_subplot(position=(0.22, 0.2, 0.73, 0.67))
+    axes.barh([goods for goods, _ in items], [amount for _, amount in items], color="#4878a8")
+    axes.set_xlabel(f"total {sum(amount for _, amount in items):,.0f} of {credit_limit:,.0f}", fontsize=8)
+    axes.set_title(f"Approval {approval_id}: {title}, {partner}", fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.locator_params(axis="x", nbins=5)
+
+    # Written beside its place and renamed: whoever looks sees a whole file or none,
+    # and a second run after a crash replaces the first.
+    file_name = f"approval-{approval_id}.png"
+    unfinished = to.charts / f".{file_name}.{os.getpid()}"
+    FigureCanvasAgg(figure)
+    figure.savefig(unfinished, format="png")
+    sha256 = hashlib.sha256(unfinished.read_bytes()).hexdigest()
+    unfinished.rename(to.charts / file_name)
+
+    conn.execute(
+        "insert into report (approval_id, file_name, sha256) values (%s, %s, %s)",
+        (approval_id, file_name, sha256),
+    )
+    return file_name
+
+
+def send_mail(conn: psycopg.Connection, to: Surroundings, approval_id: int, message_id: str) -> str:
+    """Send the confirmation and note it in `sent_mail`.
+
+    The address is read now, not when the approval was submitted, so a corrected
+    address serves a later try. The mail leaves as late as possible: after it,
+    only the commit can still fail.
+    """
+    row = conn.execute(
+        """select partner.address, partner.name, approval.title
+             from approval join partner on partner.id = approval.partner_id
+            where approval.id = %s""",
+        (approval_id,),
+    ).fetchone()
+    assert row is not None, f"approval {approval_id} does not exist"
+    address: str = row[0]
+    partner, title = row[1:]
+    conn.execute(
+        "insert into sent_mail (approval_id, address, message_id) values (%s, %s, %s)",
+        (approval_id, address, message_id),
+    )
+
+    message = EmailMessage()
+    message["From"] = SENDER
+    message["To"] = address
+    message["Subject"] = f"Approval {approval_id}: {title}"
+    message["Message-ID"] = message_id
+    message["X-Approval"] = str(approval_id)
+    message.set_content(f"To {partner}:\n\nyour order ({title}) is approved. Its number is {approval_id}.\n")
+    deliver(to, address, message)
+    return address
+
+
+def deliver(to: Surroundings, address: str, message: EmailMessage) -> None:
+    """Hand one message to the SMTP server; raise Permanent- or TemporaryFailure."""
+    try:
+        smtp = smtplib.SMTP(to.smtp_host, to.smtp_port, timeout=15)
+    except OSError as error:
+        raise TemporaryFailure(f"mail server: {error}") from error
+    try:
+        smtp.send_message(message)
+    except smtplib.SMTPRecipientsRefused as error:
+        code, reply = error.recipients[address]
+        text = f"{address}: {code} {reply.decode(errors='replace')}"
+        # RFC 5321: 5yz is for good, 4yz may work later.
+        raise (PermanentFailure if code >= 500 else TemporaryFailure)(text) from error
+    except OSError as error:  # every error of smtplib is an OSError
+        raise TemporaryFailure(f"mail server: {error}") from error
+    finally:
+        # Once the server has said 250 the mail is delivered, whatever happens to
+        # the goodbye; an error here must not cause a second delivery.
+        with suppress(OSError):
+            smtp.quit()
+        smtp.close()
+
+
+def refresh_cache(conn: psycopg.Connection, approval_id: int) -> None:
+    """Bring the partner's figures on the start page up to date."""
+    # Lock first and count in a second statement: its snapshot then sees what the
+    # previous holder of the lock committed.
+    row = conn.execute(
+        """select partner_id from partner_summary
+            where partner_id = (select partner_id from approval where id = %s) for update""",
+        (approval_id,),
+    ).fetchone()
+    assert row is not None, f"approval {approval_id} does not exist"
+    conn.execute(
+        """update partner_summary summary
+              set (approvals, total) =
+                  (select count(distinct approval.id), coalesce(sum(item.amount), 0)
+                     from approval join approval_item item on item.approval_id = approval.id
+                    where approval.partner_id = summary.partner_id)
+            where summary.partner_id = %s""",
+        row,
+    )
+    conn.execute("insert into cache_refresh (approval_id) values (%s)", (approval_id,))

@@ -1,0 +1,102 @@
+"""What the demo looks at while it runs: taskq's views, the mails, the workers' logs."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from mailbox import Maildir
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import class_row
+
+QUEUES = ("email", "reports", "cache")
+
+
+@dataclass
+class Backlog:
+    """Unfinished tasks of a queue."""
+
+    ready: int = 0
+    later: int = 0  # waiting for its next try
+    running: int = 0
+
+    def total(self) -> int:
+        """All of them."""
+        return self.ready + self.later + self.running
+
+
+@dataclass(frozen=True)
+class Held:
+    """A task that a worker holds."""
+
+    id: int
+    task_type: str
+    attempt: int
+    lease_left: float
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A mail that reached the outside world."""
+
+    message_id: str
+    recipient: str
+    subject: str
+    approval_id: int | None
+
+
+def scalar(conn: psycopg.Connection, query: str, *arguments: Any) -> Any:
+    """The single value of a query."""
+    row = conn.execute(query, arguments).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def backlog(conn: psycopg.Connection) -> dict[str, Backlog]:
+    """Unfinished tasks by queue."""
+    found: dict[str, Backlog] = defaultdict(Backlog)
+    for queue, state, count in conn.execute("select queue, state, count(*) from taskq.tasks group by queue, state"):
+        setattr(found[queue], "later" if state == "scheduled" else state, count)
+    return found
+
+
+def unfinished(conn: psycopg.Connection) -> int:
+    """How many tasks are waiting or running."""
+    return int(scalar(conn, "select count(*) from taskq.tasks"))
+
+
+def held_by(conn: psycopg.Connection, worker: str) -> list[Held]:
+    """The tasks that a worker holds, in the order in which it works on them."""
+    with conn.cursor(row_factory=class_row(Held)) as cursor:
+        return cursor.execute(
+            """select id, task_type, attempt,
+                      extract(epoch from lease_expires_at - clock_timestamp())::float8 as lease_left
+                 from taskq.running where worker = %s order by priority desc, run_at, id""",
+            (worker,),
+        ).fetchall()
+
+
+def sessions_of(conn: psycopg.Connection, worker: str) -> int:
+    """How many database sessions a worker has."""
+    query = "select count(*) from pg_stat_activity where application_name in (%s, %s)"
+    return int(scalar(conn, query, worker, f"{worker} heartbeat"))
+
+
+def read_mails(maildir: Path) -> list[Mail]:
+    """Every mail the SMTP server has accepted."""
+    return [
+        Mail(mail["Message-ID"], mail["To"], mail["Subject"], int(mail["X-Approval"]) if mail["X-Approval"] else None)
+        for mail in Maildir(maildir, create=False)
+    ]
+
+
+def events(logs: Path) -> Iterator[dict[str, Any]]:
+    """What the workers logged, each event once; a half line is what SIGKILL leaves."""
+    for log in sorted(logs.glob("worker-*.log")):
+        for line in log.read_text().splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                continue
