@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# All tests, stage by stage. A failing stage does not hide the others; the last line sums them up.
+# STAGE="regress demo" runs only these (and builds first). The counts are those of the tools' own
+# result lines; a stage of tests that ran none has failed.
+set -euo pipefail
+"$(dirname "$0")/../tools/prerequisites.sh"
+# shellcheck source=tools/lib.sh
+. "$(dirname "$0")/../tools/lib.sh"
+cd "$ROOT"
+lock test
+GRACE=20   # seconds; longer than what a stage itself needs to stop its servers
+
+stage_lint() {   # formatting and warnings
+    cargo fmt --all --check &&
+        cargo clippy --workspace --all-targets --no-default-features --features "pg$PG pg_test" -- -D warnings
+}
+stage_build() { tools/build.sh; }
+stage_pgrx() {   # tests in Rust, some of them inside a server
+    local runas=()
+    [[ $(id -u) != 0 ]] || runas=(--runas "$SERVER_USER")
+    server_dir "$RUN/pgrx" 700
+    USER=$(id -un) "$(cargo_pgrx)" pgrx test "pg$PG" --pgdata "$RUN/pgrx/data" "${runas[@]}"
+}
+stage_regress() { CONF='fsync = off' tools/cluster.sh run regress tests/regress/run.sh; }
+stage_isolation() { CONF='fsync = off' tools/cluster.sh run isolation tests/isolation/run.sh; }
+stage_server() {   # tests in Rust that start servers of their own
+    server_dir "$RUN/servers" 755
+    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/servers \
+        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests
+}
+stage_demo() { CLUSTER=demotest tools/demo.sh; }
+
+# What a stage needs to have something to do.
+declare -A needs=([pgrx]=src [regress]=tests/regress/sql [isolation]=tests/isolation/specs
+                  [server]=tests/server [demo]=examples/approval/demo.py)
+
+stop_all() {
+    local pidfile
+    for name in regress isolation demotest; do stop_server "$RUN/$name/data" fast; done
+    for pidfile in "$RUN"/{pgrx,servers}/{,*/,*/*/}*/postmaster.pid; do
+        stop_server "$(dirname "$pidfile")" immediate
+    done
+    rm -rf "$RUN"/{pgrx,servers}
+}
+trap stop_all EXIT
+
+logged() { "${@:2}" 2>&1 | (trap '' INT TERM HUP; exec tee "$1"); }
+
+# Sums up: cargo test, pg_regress, and the line that our own programs end with.
+count() {
+    awk '/^test result: /                     { p += $4; f += $6 }
+         match($0, /All [0-9]+ tests passed/)  { split(substr($0, RSTART), w, " "); p += w[2] }
+         match($0, /[0-9]+ of [0-9]+ tests failed/) { split(substr($0, RSTART), w, " "); f += w[1]; p += w[3] - w[1] }
+         /^[0-9]+ passed, [0-9]+ failed$/     { p += $1; f += $3 }
+         END                                  { print p + 0, f + 0 }' "$1"
+}
+
+all='lint build pgrx regress isolation server demo'
+stages=${STAGE:-$all}
+[[ " $stages " == *\ build\ * || $stages == lint ]] || stages="build $stages"
+[[ " $stages " != *\ lint\ * ]] || tools/build.sh prepare
+mkdir -p "$RUN/log"
+table=() total_passed=0 total_failed=0 built=yes
+for stage in $stages; do
+    [[ " $all " == *" $stage "* ]] || die "no such stage: $stage (there are: $all)"
+    needed=${needs[$stage]:-}
+    if [[ -n $needed && ! -e $needed ]]; then
+        table+=("$(printf '%-10s skipped: there is no %s yet' "$stage" "$needed")")
+        continue
+    fi
+    say "stage $stage"
+    start=$SECONDS result=ok passed=- failed=-
+    if [[ $built == no ]]; then
+        result='FAILED (not built)' failed=1
+    else
+        status=0
+        in_group logged "$RUN/log/$stage" "stage_$stage" || status=$?
+        [[ -z $needed ]] || read -r passed failed < <(count "$RUN/log/$stage")
+        if ((status)) || [[ $failed != [-0] ]]; then
+            result=FAILED
+            [[ $failed != [-0] ]] || failed=1
+            [[ $stage != build ]] || built=no
+        elif [[ $passed == 0 ]]; then
+            result='FAILED (no tests ran)' failed=1
+        fi
+    fi
+    [[ $passed == - ]] || ((total_passed += passed)) || true
+    [[ $failed == - ]] || ((total_failed += failed)) || true
+    table+=("$(printf '%-10s %6s passed %6s failed %5d s  %s' "$stage" "$passed" "$failed" $((SECONDS - start)) "$result")")
+done
+
+say "summary (logs are in $RUN/log)"
+printf '%s\n' "${table[@]}"
+echo "$total_passed passed, $total_failed failed"
+((total_failed == 0))

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the extension and installs it: into a private copy of the PostgreSQL server under RUN, or,
+# with `build.sh install`, into the server of PG_CONFIG. The copy is there because the system's
+# server may be in production, and because two checkouts must not overwrite each other.
+# PROFILE is release (the default), debug, or a profile of Cargo.toml.
+set -euo pipefail
+# shellcheck source=tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+pg_config=$(system_pg_config) || die "no PostgreSQL $PG found: run 'make prerequisites', or set PG_CONFIG"
+case ${PROFILE:=release} in
+    release) profile=(--release) ;;
+    debug) profile=() ;;
+    *) profile=(--profile "$PROFILE") ;;
+esac
+
+# PostgreSQL finds its folders relative to its own binary (a real file, not a link), so a copy that
+# keeps the layout is a server of its own. Only headers may stay where they are.
+copy_server() {
+    local tree=$1 bin lib share include stamp
+    bin=$("$pg_config" --bindir) lib=$("$pg_config" --pkglibdir)
+    share=$("$pg_config" --sharedir) include=$("$pg_config" --includedir-server)
+    stamp=$(stat -Lc '%n %s %Y' "$bin/postgres")
+    [[ $(cat "$tree/stamp" 2> /dev/null) != "$stamp" ]] || return 0
+    say "copying PostgreSQL $PG to $tree (seconds)"
+    rm -rf "$tree"
+    mkdir -p "$tree$bin" "$tree$lib" "$tree$share" "$tree$(dirname "$include")"
+    cp -a "$bin"/{initdb,postgres,psql,pgbench,createdb,dropdb,pg_*} "$tree$bin/"
+    cp -a "$lib/." "$tree$lib/"
+    cp -a "$share/." "$tree$share/"
+    ln -s "$include" "$tree$include"
+    rm -f "$tree$lib"/taskq* "$tree$share"/extension/taskq*
+    echo "$stamp" > "$tree/stamp"
+}
+
+# pgrx asks PGRX_HOME/config.toml which server to build for. Its file is only touched when it
+# changes, as that rebuilds pgrx. `cargo pgrx test` installs a test build, hence a second copy.
+prepare() {
+    local config
+    run_dir
+    copy_server "$TREE"
+    copy_server "$TEST_TREE"
+    mkdir -p "$PGRX_HOME"
+    config=$(printf '[configs]\npg%s = "%s/pg_config"' "$PG" "$(tree_bin "$TEST_TREE")")
+    [[ $(cat "$PGRX_HOME/config.toml" 2> /dev/null) == "$config" ]] || echo "$config" > "$PGRX_HOME/config.toml"
+}
+
+case ${1:-private} in
+    private)
+        prepare
+        say "building taskq ($PROFILE; about four minutes the first time, seconds after a change)"
+        cd "$ROOT"
+        "$(cargo_pgrx)" pgrx install "${profile[@]}" --pg-config "$(tree_bin "$TREE")/pg_config"
+        chmod -R a+rX "$TREE"
+        ;;
+    prepare) prepare ;;
+    install)
+        prepare
+        sudo=()
+        if [[ ! -w $("$pg_config" --pkglibdir) || ! -w $("$pg_config" --sharedir)/extension ]]; then
+            have sudo || die "installing into the server of $pg_config needs root"
+            sudo=(sudo)
+        fi
+        say "building taskq for $pg_config"
+        cd "$ROOT"
+        "$(cargo_pgrx)" pgrx package "${profile[@]}" --pg-config "$pg_config" --out-dir "$BUILD/package"
+        # A library is replaced, never overwritten: running servers have the old one mapped.
+        "${sudo[@]}" cp -rv --remove-destination "$BUILD/package/." /
+        ;;
+    *) die "usage: tools/build.sh [private|prepare|install]" ;;
+esac

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Runs examples/approval/demo.py in its own Python environment against a fresh cluster.
+# CLUSTER names the cluster (demo); KEEP=1 leaves its server running for `make psql`.
+set -euo pipefail
+# shellcheck source=tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+name=${CLUSTER:-demo} venv=$ROOT/.venv wanted=$ROOT/examples/approval/requirements.txt
+lock "$name"
+
+# The copy of the list is written last, so an interrupted installation is done again.
+if ! "$venv/bin/python" -c '' 2> /dev/null || ! cmp -s "$wanted" "$venv/requirements.txt"; then
+    say "installing the demo's Python packages into $venv (half a minute)"
+    rm -rf "$venv"
+    "$(python)" -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
+    cp "$wanted" "$venv/requirements.txt"
+fi
+
+export TASKQ_DEMO_OUT=$RUN/$name-out
+rm -rf "$TASKQ_DEMO_OUT"
+mkdir "$TASKQ_DEMO_OUT"
+cd "$ROOT"
+say "running the demo (under 90 seconds); what it writes is in $TASKQ_DEMO_OUT"
+exec tools/cluster.sh run "$name" "$venv/bin/python" -u examples/approval/demo.py

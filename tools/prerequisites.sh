@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs what building and testing need, on a Debian 12 that has only Rust; elsewhere it says what
+# is missing. It looks first and is done at once when everything is there.
+set -euo pipefail
+# shellcheck source=tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+missing=()   # Debian packages
+need() { local package=$1; shift; "$@" &> /dev/null || missing+=("$package"); }
+server() { test -x "$("$(system_pg_config)" --bindir)/initdb"; }
+server_dev() {
+    local pg_config
+    pg_config=$(system_pg_config)
+    test -e "$("$pg_config" --includedir-server)/postgres.h" -a -e "$("$pg_config" --pgxs)"
+}
+libclang() { compgen -G "${LIBCLANG_PATH:-/usr/lib*/llvm*/lib*}/libclang*.so*" || compgen -G '/usr/lib*/libclang*.so*'; }
+c_compiler() { echo '#include <stdio.h>' | cc -E -; }
+
+have cargo || die "cargo is missing: install Rust $(sed -nE 's/^rust-version = "(.*)"/\1/p' "$ROOT/Cargo.toml") (rustup), then try again"
+
+need "postgresql-$PG" server
+need "postgresql-server-dev-$PG" server_dev
+need clang clang --version
+need libclang-dev libclang
+need gcc cc --version
+need libc6-dev c_compiler
+need python3-venv python
+need util-linux have flock
+need util-linux have setpriv
+[[ $(id -u) != 0 ]] || need sudo have sudo   # cargo pgrx test changes to the servers' user with it
+if ! cargo_pgrx > /dev/null; then
+    need pkg-config pkg-config --version
+    need libssl-dev pkg-config --exists openssl
+fi
+
+if ((${#missing[@]})); then
+    have apt-get || die "missing: ${missing[*]} (Debian's names). This system has no apt: install them by its own means"
+    sudo=()
+    if [[ $(id -u) != 0 ]]; then
+        { have sudo && sudo true; } || die "missing packages, and no root or sudo to install them: ${missing[*]}"
+        sudo=(sudo)
+    fi
+    # Otherwise the package makes and starts a cluster of its own.
+    createcluster=/etc/postgresql-common/createcluster.conf
+    if [[ ! -e $createcluster ]]; then
+        say "telling Debian not to make a PostgreSQL cluster ($createcluster)"
+        "${sudo[@]}" mkdir -p "$(dirname "$createcluster")"
+        echo 'create_main_cluster = false' | "${sudo[@]}" tee "$createcluster" > /dev/null
+    fi
+    say "installing Debian packages (one to three minutes): ${missing[*]}"
+    "${sudo[@]}" apt-get -qq update || die "apt-get update failed"
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+        -o DPkg::Lock::Timeout=120 "${missing[@]}" > /dev/null || die "apt could not install: ${missing[*]}"
+fi
+
+if [[ $(id -u) == 0 ]] && ! id "$SERVER_USER" &> /dev/null; then
+    die "root may not run PostgreSQL and there is no user '$SERVER_USER': add it, or run as another user"
+fi
+
+for component in rustfmt clippy; do
+    cargo "${component/rust/}" --version &> /dev/null && continue
+    have rustup || die "cargo ${component/rust/} is missing: install the Rust component $component"
+    say "adding the Rust component $component (seconds)"
+    rustup component add "$component"
+done
+
+if ! cargo_pgrx > /dev/null; then
+    say "building cargo-pgrx $(pgrx_version) into $BUILD/tools (once; about six minutes on two cores)"
+    cargo install --quiet cargo-pgrx --version "$(pgrx_version)" --locked --root "$BUILD/tools"
+fi
