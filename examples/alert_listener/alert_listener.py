@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Mails taskq's alerts to the person on duty.
+r"""Mails taskq's alerts to the person on duty.
 
-    PGDATABASE=app PGUSER=alerts python alert_listener.py \\
+    PGDATABASE=app PGUSER=alerts python alert_listener.py \
         --smtp mail.example.com:25 --from taskq@example.com --to operator@example.com
 
 Listens on the channel taskq_alert of one database and sends a mail for each alert
@@ -10,8 +10,8 @@ or by --dsn; the role needs taskq.grant_reader and nothing else. It needs Python
 3.11 and psycopg 3.2.4 or newer.
 
 A notification reaches only those who listen at that moment. So at every start, and
-whenever the connection was lost, it also looks for open alerts in taskq.alerts and
-mails those it has not mailed yet. A mail that the SMTP server does not take is tried
+whenever the connection was lost, it also looks into taskq.alerts and mails what it
+has missed. A mail that the SMTP server does not take is tried
 again until it does: an alert may be mailed twice, never zero times. The Message-ID
 carries the alert's id and state.
 """
@@ -29,7 +29,6 @@ from types import FrameType
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
 CHANNEL = "taskq_alert"
 LONGEST_PAUSE = 30.0
@@ -109,7 +108,7 @@ class Listener:
         """LISTEN first and look second, so that nothing falls in between."""
         conn.execute(f"listen {CHANNEL}")
         self.log(f"listening on {CHANNEL}")
-        for alert in open_alerts(conn):
+        for alert in missed_alerts(conn, self.open_here()):
             self.send(alert)
         while not self.stopping.is_set():
             for note in conn.notifies(timeout=0.5):
@@ -121,6 +120,14 @@ class Listener:
                     self.log(f"not an alert: {error!r}")
                     continue
                 self.send(alert)
+
+    def open_here(self) -> list[int]:
+        """The alerts whose beginning was mailed and whose end was not."""
+        return [
+            alert_id
+            for alert_id, state in self.mailed
+            if state == "raised" and (alert_id, "cleared") not in self.mailed
+        ]
 
     def send(self, alert: Alert) -> None:
         """Mail one alert; keep trying while the SMTP server does not take it."""
@@ -142,14 +149,21 @@ class Listener:
                 return
 
 
-def open_alerts(conn: psycopg.Connection) -> list[Alert]:
-    """The alerts that are raised and not yet cleared."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute("select * from taskq.alerts where state = 'raised' order by id").fetchall()
-    return [
-        Alert(row["id"], row["state"], row["kind"], row["queue"], row["value"], row["limit"], str(row["raised_at"]))
-        for row in rows
-    ]
+def missed_alerts(conn: psycopg.Connection, open_here: list[int]) -> list[Alert]:
+    """What may have happened while nobody listened.
+
+    Alerts that are open and that nobody has acknowledged, and the end of those
+    that are still open as far as we know.
+    """
+    rows = conn.execute(
+        """select id, case when cleared_at is null then 'raised' else 'cleared' end, kind, queue, value, alert_limit,
+                  coalesce(cleared_at, raised_at)::text
+             from taskq.alerts
+            where state = 'open' or (cleared_at is not null and id = any(%s))
+            order by id""",
+        (open_here,),
+    )
+    return [Alert(*row) for row in rows]
 
 
 def main() -> int:

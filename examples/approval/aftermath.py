@@ -97,10 +97,9 @@ def print_dead_letters(stage: Stage, operator: psycopg.Connection) -> None:
     """The dead letters by their last error."""
     stage.story.say("the dead letters:")
     for count, attempts, error in operator.execute(
-        """select count(*), max(attempt), errors -> -1 ->> 'error' as error
-             from taskq.dead_letters group by error order by 1 desc"""
+        "select count(*), max(attempt), last_error from taskq.dead_letters group by last_error order by 1 desc"
     ):
-        stage.story.more(f"  {count} x after {attempts} attempt(s): {error}")
+        stage.story.more(f"  {count} x after up to {attempts} attempts: {error}")
 
 
 def alert_mails(stage: Stage, state: str) -> int:

@@ -1,7 +1,6 @@
 """What the demo looks at while it runs: taskq's views, the mails, the workers' logs."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from mailbox import Maildir
@@ -14,13 +13,13 @@ from psycopg.rows import class_row
 QUEUES = ("email", "reports", "cache")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Backlog:
     """Unfinished tasks of a queue."""
 
-    ready: int = 0
-    later: int = 0  # waiting for its next try
-    running: int = 0
+    ready: int
+    later: int  # waiting for its next try
+    running: int
 
     def total(self) -> int:
         """All of them."""
@@ -56,10 +55,8 @@ def scalar(conn: psycopg.Connection, query: str, *arguments: Any) -> Any:
 
 def backlog(conn: psycopg.Connection) -> dict[str, Backlog]:
     """Unfinished tasks by queue."""
-    found: dict[str, Backlog] = defaultdict(Backlog)
-    for queue, state, count in conn.execute("select queue, state, count(*) from taskq.tasks group by queue, state"):
-        setattr(found[queue], "later" if state == "scheduled" else state, count)
-    return found
+    rows = conn.execute("select queue, ready, scheduled, running from taskq.queues").fetchall()
+    return {queue: Backlog(0, 0, 0) for queue in QUEUES} | {queue: Backlog(*counts) for queue, *counts in rows}
 
 
 def unfinished(conn: psycopg.Connection) -> int:
@@ -68,12 +65,12 @@ def unfinished(conn: psycopg.Connection) -> int:
 
 
 def held_by(conn: psycopg.Connection, worker: str) -> list[Held]:
-    """The tasks that a worker holds, in the order in which it works on them."""
+    """The tasks that a worker holds."""
     with conn.cursor(row_factory=class_row(Held)) as cursor:
         return cursor.execute(
             """select id, task_type, attempt,
                       extract(epoch from lease_expires_at - clock_timestamp())::float8 as lease_left
-                 from taskq.running where worker = %s order by priority desc, run_at, id""",
+                 from taskq.running where worker = %s order by id""",
             (worker,),
         ).fetchall()
 

@@ -8,8 +8,7 @@ create role approval_listener login;  -- the alert listener
 
 select taskq.grant_producer('approval_web');
 select taskq.grant_worker('approval_worker');
-select taskq.grant_operator('approval_operator');
-select taskq.grant_reader('approval_operator');
+select taskq.grant_operator('approval_operator');  -- and what a reader may
 select taskq.grant_reader('approval_listener');
 
 -- The company's own tables.
