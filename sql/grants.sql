@@ -1,0 +1,113 @@
+-- Rights: everything is closed to PUBLIC; a part is opened to a role by one call.
+
+-- What each part may use.
+create function taskq._parts()
+  returns table (part text, kind text, object text)
+  language sql immutable rows 60 set search_path = pg_catalog, pg_temp as $$
+  values
+    ('producer', 'function', 'taskq.enqueue'),
+    ('producer', 'function', 'taskq.enqueue_many'),
+    ('producer', 'function', 'taskq.status'),
+    ('producer', 'function', 'taskq.cancel'),
+    ('worker',   'function', 'taskq.claim'),
+    ('worker',   'function', 'taskq.extend'),
+    ('worker',   'function', 'taskq.release'),
+    ('worker',   'function', 'taskq.complete'),
+    ('worker',   'function', 'taskq.complete_many'),
+    ('worker',   'function', 'taskq.fail'),
+    ('worker',   'function', 'taskq.fail_many'),
+    ('worker',   'function', 'taskq.once'),
+    ('worker',   'function', 'taskq.status'),
+    ('operator', 'function', 'taskq.configure_queue'),
+    ('operator', 'function', 'taskq.configure_type'),
+    ('operator', 'function', 'taskq.pause'),
+    ('operator', 'function', 'taskq.resume'),
+    ('operator', 'function', 'taskq.cancel'),
+    ('operator', 'function', 'taskq.redrive'),
+    ('operator', 'function', 'taskq.purge'),
+    ('operator', 'function', 'taskq.acknowledge'),
+    ('operator', 'procedure', 'taskq.maintain'),
+    ('operator', 'function', 'taskq._run_duty'),
+    ('operator', 'part',     'reader'),
+    ('reader',   'function', 'taskq.status'),
+    ('reader',   'function', 'taskq.health'),
+    ('reader',   'view',     'taskq.queues'),
+    ('reader',   'view',     'taskq.task_types'),
+    ('reader',   'view',     'taskq.tasks'),
+    ('reader',   'view',     'taskq.running'),
+    ('reader',   'view',     'taskq.finished'),
+    ('reader',   'view',     'taskq.dead_letters'),
+    ('reader',   'view',     'taskq.alerts'),
+    ('reader',   'view',     'taskq.duties'),
+    -- functions in a view are called with the rights of the one who looks
+    ('reader',   'function', 'taskq._now'),
+    ('reader',   'function', 'taskq._displayed_state'),
+    ('reader',   'function', 'taskq._last_error'),
+    ('reader',   'function', 'taskq._default_lease'),
+    ('reader',   'function', 'taskq._default_retention')
+$$;
+comment on function taskq._parts() is
+  'What grant_producer, grant_worker, grant_operator and grant_reader open.';
+
+-- Opens a part to a role and remembers it for upgrades.
+-- Errors: 22023 for a NULL role; 42501 unless called by the owner of the extension.
+create function taskq._grant_part(part text, role regrole) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_object record;
+begin
+  if _grant_part.role is null then
+    perform taskq._refuse('22023', 'role must not be null', 'Name an existing role, as in ''app''::regrole.');
+  end if;
+  execute format('grant usage on schema taskq to %s', _grant_part.role);
+  for v_object in select p.kind, p.object from taskq._parts() p where p.part = _grant_part.part loop
+    case v_object.kind
+      when 'part' then perform taskq._grant_part(v_object.object, _grant_part.role);
+      when 'view' then execute format('grant select on %s to %s', v_object.object, _grant_part.role);
+      -- names are unique: one function a verb, no overloads
+      else execute format('grant execute on %s %s to %s', v_object.kind, v_object.object, _grant_part.role);
+    end case;
+  end loop;
+  insert into taskq.granted_part (part, role)
+  select _grant_part.part, r.rolname from pg_roles r where r.oid = _grant_part.role
+      on conflict do nothing;
+end
+$$;
+comment on function taskq._grant_part(text, regrole) is
+  'Opens one part to a role and notes it in granted_part.';
+
+create function taskq.grant_producer(role regrole) returns void
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return taskq._grant_part('producer', grant_producer.role);
+comment on function taskq.grant_producer is
+  'Lets a role enqueue, cancel and ask for the status of tasks.';
+
+create function taskq.grant_worker(role regrole) returns void
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return taskq._grant_part('worker', grant_worker.role);
+comment on function taskq.grant_worker is
+  'Lets a role claim tasks and end, extend or release them.';
+
+create function taskq.grant_operator(role regrole) returns void
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return taskq._grant_part('operator', grant_operator.role);
+comment on function taskq.grant_operator is
+  'Lets a role configure, pause, redrive, purge, cancel, acknowledge and maintain, and read what a reader may.';
+
+create function taskq.grant_reader(role regrole) returns void
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return taskq._grant_part('reader', grant_reader.role);
+comment on function taskq.grant_reader is
+  'Lets a role read the views, payloads and errors included, and call status and health.';
+
+-- Functions are open to PUBLIC when they are made, so this stands behind all of them.
+revoke all on schema taskq from public;
+revoke all on all functions in schema taskq from public;
+revoke all on all procedures in schema taskq from public;
+revoke all on all tables in schema taskq from public;
+revoke all on all sequences in schema taskq from public;
+
+-- A role that was granted a part before a dump gets it again when the dump is restored; see the
+-- README on pg_dump.
+
+select taskq._start_keeper();

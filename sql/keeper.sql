@@ -1,0 +1,145 @@
+-- The keeper's duties, each a function that a DBA can call, too. The background worker only
+-- times them; without it, CALL taskq.maintain() from any scheduler does the same.
+
+insert into taskq.duty (name, every) values
+  ('recover', '1 second'),
+  ('alert',   '1 second'),
+  ('archive', '1 minute');
+
+create function taskq._recover(at_most integer) returns bigint
+  language c volatile security definer set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_recover';
+comment on function taskq._recover(integer) is
+  'Takes back tasks whose lease is over, so many at most, and returns how many. Passes by rows that others have locked.';
+
+create function taskq._duty_recover() returns bigint
+  language sql volatile security definer set search_path = pg_catalog, pg_temp
+  return taskq._recover(1000);
+comment on function taskq._duty_recover() is
+  'One round of the recover duty: tasks whose lease is over wait again, keeping their place, or are dead.';
+
+-- Does one round of a duty and notes how it went. An error is kept in duty, logged once a minute
+-- at most, and stops nothing else. Of two callers at once, one does the duty and the other nothing.
+-- Writes: duty (a round without result every 10 seconds only), and what the duty writes.
+create function taskq._run_duty(duty text) returns bigint
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_duty  taskq.duty;
+  v_start timestamptz := clock_timestamp();
+  v_rows  bigint;
+  v_code  text;
+  v_error text;
+begin
+  select d.* into v_duty from taskq.duty d where d.name = _run_duty.duty;
+  if not found then
+    perform taskq._refuse('22023', 'there is no such duty', 'See taskq.duties.');
+  end if;
+  -- an advisory lock, because a row lock would cost even an idle round a transaction id
+  if not pg_try_advisory_xact_lock(1952539499, ascii(v_duty.name)) then
+    return 0;
+  end if;
+  begin
+    v_rows := case v_duty.name
+      when 'recover' then taskq._duty_recover()
+      when 'alert' then taskq._duty_alert()
+      when 'archive' then taskq._duty_archive()
+    end;
+  exception
+    when query_canceled then
+      raise;
+    when others then
+      get stacked diagnostics v_code = returned_sqlstate, v_error = message_text;
+      update taskq.duty d set started_at = v_start, error = format('%s: %s', v_code, v_error), error_at = clock_timestamp()
+       where d.name = v_duty.name;
+      if v_duty.logged_at is null or v_duty.logged_at < v_start - interval '1 minute' then
+        update taskq.duty d set logged_at = v_start where d.name = v_duty.name;
+        raise log 'taskq duty % failed with SQLSTATE %; see taskq.duties', v_duty.name, v_code;
+      end if;
+      return 0;
+  end;
+  if v_rows > 0 or v_duty.error is not null or v_duty.finished_at is null
+     or v_duty.finished_at < v_start - interval '10 seconds' then
+    update taskq.duty d set started_at = v_start, finished_at = clock_timestamp(), rows = v_rows, error = null
+     where d.name = v_duty.name;
+  end if;
+  return v_rows;
+end
+$$;
+comment on function taskq._run_duty(text) is
+  'Does one round of a duty, notes how it went, and returns how many rows it changed.';
+
+-- maintain: one round of all duties, each in its own transaction. For databases without a keeper.
+-- Errors: 2D000 inside a transaction block.
+create procedure taskq.maintain()
+  language plpgsql as $$
+declare
+  v_duty text;
+begin
+  commit;  -- refuses at once in a transaction block
+  foreach v_duty in array array['recover', 'alert', 'archive'] loop
+    perform taskq._run_duty(v_duty);
+    commit;
+  end loop;
+end
+$$;
+comment on procedure taskq.maintain() is
+  'One round of all the keeper''s duties, committing after each. Not inside a transaction block.';
+
+-- health: is everything there that should be? One row a check; advice where it is not ok.
+create function taskq.health()
+  returns table ("check" text, ok boolean, value text, "limit" text, advice text)
+  language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
+declare
+  v_version text := (select e.extversion from pg_extension e where e.extname = 'taskq');
+  v_duty    record;
+begin
+  "check" := 'library preloaded';
+  value := current_setting('shared_preload_libraries');
+  ok := 'taskq' = any (regexp_split_to_array(regexp_replace(value, '[\s"]', '', 'g'), ','));
+  "limit" := null;
+  advice := case when not ok then 'Add taskq to shared_preload_libraries and restart the server, or run CALL taskq.maintain() from a scheduler every few seconds.' end;
+  return next;
+
+  "check" := 'keeper running';
+  value := (select count(*)::text from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database());
+  ok := value = '1';
+  "limit" := '1';
+  advice := case when not ok and current_setting('taskq.keeper', true) = 'off' then 'taskq.keeper is off here: switch it on, or run CALL taskq.maintain() from a scheduler.'
+                 when not ok then 'See the server log for the reason; max_worker_processes may be used up. CALL taskq.maintain() does its work meanwhile.' end;
+  return next;
+
+  "check" := 'library version';
+  value := taskq._library_version();
+  "limit" := v_version;
+  ok := value = v_version;
+  advice := case when not ok then 'Run ALTER EXTENSION taskq UPDATE, or install the library of that version and restart.' end;
+  return next;
+
+  for v_duty in select d.* from taskq.duty d order by d.name loop
+    "check" := format('duty %s', v_duty.name);
+    value := coalesce(v_duty.error, v_duty.finished_at::text, 'never ran');
+    "limit" := format('%s old', v_duty.every * 3 + interval '20 seconds');
+    ok := v_duty.error is null and v_duty.finished_at > clock_timestamp() - (v_duty.every * 3 + interval '20 seconds');
+    ok := coalesce(ok, false);
+    advice := case when v_duty.error is not null then 'The last round failed: mend the cause; the duty goes on by itself.'
+                   when not ok then 'The keeper is late or missing: see the checks above.' end;
+    return next;
+  end loop;
+
+  "check" := 'open alerts';
+  value := (select count(*)::text from taskq.alert a where a.cleared_at is null and a.acknowledged_at is null);
+  "limit" := '0';
+  ok := value = '0';
+  advice := case when not ok then 'See taskq.alerts and taskq.dead_letters; redrive, purge or acknowledge.' end;
+  return next;
+end
+$$;
+comment on function taskq.health is
+  'Checks the installation and the keeper: what is wrong, and what to do about it.';
+
+-- The last statement of CREATE EXTENSION starts this database's keeper when it commits.
+create function taskq._start_keeper() returns void
+  language c volatile set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_start_keeper';
+comment on function taskq._start_keeper() is
+  'Starts the keeper of this database when the transaction commits; nothing if the library is not preloaded.';

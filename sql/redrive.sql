@@ -1,0 +1,143 @@
+-- Operators: bring dead letters back, or forget tasks.
+
+-- redrive: dead letters wait again, with their retries renewed and their token still rising.
+-- All given filters must hold; with none, queue => '*' says that all are meant.
+--   max_tasks   at most so many, longest dead first
+--   per_second  spreads their run_at, so many a second; NULL: all due at once
+-- A task whose unique key is held by another one is skipped, and so are ids that are not dead.
+-- Errors: 22023.
+-- Locks: the rows of dead_letter by rising id. Waits for a transaction that is just taking one
+--   of the keys. Writes: dead_letter -> task, unique_key.
+create function taskq.redrive(
+  queue      text = null,
+  task_type  text = null,
+  ids        bigint[] = null,
+  max_tasks  integer = null,
+  per_second numeric = null)
+  returns table (redriven bigint, skipped bigint, skipped_ids bigint[])
+  language plpgsql volatile security definer rows 1 set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now  timestamptz := taskq._now();
+  v_task taskq.dead_letter;
+  v_step interval := '0';
+begin
+  if redrive.queue is null and redrive.task_type is null and redrive.ids is null then
+    perform taskq._refuse('22023', 'redrive was given no filter', 'Name a queue, a task type or ids; queue => ''*'' means all dead letters.');
+  end if;
+  if redrive.max_tasks < 0 then
+    perform taskq._refuse('22023', 'max_tasks must not be negative', 'Give a number of tasks, or NULL for all.');
+  end if;
+  if redrive.per_second is not null and (redrive.per_second = 'NaN' or redrive.per_second <= 0 or redrive.per_second > 1000000) then
+    perform taskq._refuse('22023', 'per_second must be more than 0 and at most 1000000', 'Give the number of tasks a second, such as 0.5 or 20.');
+  end if;
+  if redrive.per_second is not null then
+    v_step := make_interval(secs => (1 / redrive.per_second)::double precision);
+  end if;
+
+  redriven := 0;
+  -- ids that are not dead (any more) are reported, not silently dropped
+  skipped_ids := array(
+    select distinct i.id from unnest(redrive.ids) i(id)
+     where i.id is not null and not exists (select from taskq.dead_letter d where d.id = i.id)
+     order by i.id);
+  for v_task in
+    select d.* from taskq.dead_letter d
+     where d.id = any (array(
+             select c.id from taskq.dead_letter c
+              where (redrive.queue is null or redrive.queue = '*' or c.queue = redrive.queue)
+                and (redrive.task_type is null or c.task_type = redrive.task_type)
+                and (redrive.ids is null or c.id = any (redrive.ids))
+              order by c.died_at, c.id
+              limit redrive.max_tasks))
+     order by d.id
+       for update skip locked
+  loop
+    if v_task.unique_key is not null then
+      insert into taskq.unique_key (task_type, key, task_id) values (v_task.task_type, v_task.unique_key, v_task.id)
+          on conflict do nothing;
+      if not found then
+        skipped_ids := skipped_ids || v_task.id;
+        continue;
+      end if;
+    end if;
+    delete from taskq.dead_letter d where d.id = v_task.id;
+    insert into taskq.task (id, queue, priority, run_at, token, max_retries, enqueued_at, redriven_at, bytes, task_type,
+                            unique_key, payload, headers, progress, errors)
+    values (v_task.id, v_task.queue, v_task.priority, v_now + v_step * redriven, v_task.token, v_task.max_retries,
+            v_task.enqueued_at, v_now, v_task.bytes, v_task.task_type, v_task.unique_key, v_task.payload,
+            v_task.headers, v_task.progress, v_task.errors);
+    redriven := redriven + 1;
+  end loop;
+  skipped := cardinality(skipped_ids);
+  return next;
+end
+$$;
+comment on function taskq.redrive is
+  'Dead letters wait again, with renewed retries. Filters must all hold; queue => ''*'' means all. Skips, and reports, tasks whose unique key is held by another and ids that are not dead.';
+
+-- purge: forgets tasks for good: dead, succeeded, cancelled, scheduled or ready ones, never
+-- running ones. Finished ones are forgotten in the archive, too.
+--   older_than  only those that died, finished or were enqueued longer ago
+-- Returns how many. Errors: 22023.
+-- Locks: the rows of task by rising id, passing by those that others have locked.
+-- Writes: dead_letter, done and archive, or task and unique_key.
+create function taskq.purge(
+  state      text,
+  queue      text = null,
+  task_type  text = null,
+  older_than interval = null)
+  returns bigint
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now    timestamptz := taskq._now();
+  v_age    numeric := extract(epoch from purge.older_than);
+  v_before timestamptz := 'infinity';
+  v_count  bigint;
+  v_more   bigint;
+begin
+  if purge.state is null or purge.state not in ('dead', 'succeeded', 'cancelled', 'scheduled', 'ready') then
+    perform taskq._refuse('22023', 'state is not valid', 'Use dead, succeeded, cancelled, scheduled or ready; running tasks can be cancelled.');
+  end if;
+  if v_age < 0 or v_age > 3155760000 then
+    perform taskq._refuse('22023', 'older_than must be between 0 and 100 years', 'Give an interval such as ''7 days''.');
+  end if;
+  if v_age is not null then
+    v_before := v_now - make_interval(secs => v_age::double precision);
+  end if;
+
+  if purge.state = 'dead' then
+    delete from taskq.dead_letter d
+     where (purge.queue is null or d.queue = purge.queue) and (purge.task_type is null or d.task_type = purge.task_type)
+       and d.died_at < v_before;
+    get diagnostics v_count = row_count;
+  elsif purge.state in ('succeeded', 'cancelled') then
+    delete from taskq.done f
+     where f.state = purge.state and (purge.queue is null or f.queue = purge.queue)
+       and (purge.task_type is null or f.task_type = purge.task_type) and f.finished_at < v_before;
+    get diagnostics v_count = row_count;
+    delete from taskq.archive f
+     where f.state = purge.state and (purge.queue is null or f.queue = purge.queue)
+       and (purge.task_type is null or f.task_type = purge.task_type) and f.finished_at < v_before;
+    get diagnostics v_more = row_count;
+    v_count := v_count + v_more;
+  else
+    with doomed as (
+      select t.id from taskq.task t
+       where t.state = 'waiting' and taskq._displayed_state(t.state, t.run_at, v_now) = purge.state
+         and (purge.queue is null or t.queue = purge.queue) and (purge.task_type is null or t.task_type = purge.task_type)
+         and t.enqueued_at < v_before
+       order by t.id
+         for update skip locked
+    ), gone as (
+      delete from taskq.task t using doomed d where t.id = d.id returning t.id, t.task_type, t.unique_key
+    ), freed as (
+      delete from taskq.unique_key k using gone g
+       where k.task_type = g.task_type and k.key = g.unique_key and k.task_id = g.id
+    )
+    select count(*) into v_count from gone;
+  end if;
+  return v_count;
+end
+$$;
+comment on function taskq.purge is
+  'Forgets tasks for good and returns how many: dead, succeeded, cancelled, scheduled or ready ones; never running ones.';

@@ -1,0 +1,395 @@
+-- taskq: the tables, and how a task travels through them
+--
+--   producer                     worker                          operator
+--   --------                     ------                          --------
+--   enqueue() --> [ task ] --claim()--> [ task, running ]
+--                    ^                      |
+--                    |                      +-- complete() ----------------> [ done ] --> [ archive ]
+--                    |                      |                                   ^   retention over
+--                    +-- fail(), release(), +                                   |
+--                    |   lease over         +-- fail(), lease over: -- [ dead_letter ]
+--                    |                          no retries left             |
+--                    +------------------------------------------ redrive() -+
+--
+--   cancel() moves a waiting task to [ done ] with the state 'cancelled'; a
+--   running one is asked to stop, and goes there when its lease ends.
+--
+-- A task is one row in exactly one of task, dead_letter, done and archive; every
+-- move between them is a DELETE and an INSERT in one statement or transaction.
+--
+--      stored in task           shown as
+--      --------------           --------
+--      waiting, run_at later    scheduled      nothing promotes a task: the clock
+--      waiting, run_at due      ready          alone makes a scheduled one ready
+--      running                  running
+--
+-- Order of claims: priority (higher first), run_at, id. The index task_ready_idx
+-- keeps each lane (a queue and a priority) in that order, running tasks included,
+-- so a claim changes no indexed column and is a heap-only update (HOT): no index
+-- is written, and the fillfactor leaves room on the page for the new version.
+--
+-- Nobody but the extension's owner reads or writes these tables: the functions
+-- are the way in (files enqueue, claim, finish ...), the views the way to look.
+
+do $$
+begin
+  -- CREATE EXTENSION uses a schema that is already there. If another role owns
+  -- it, that role could have laid objects in our way, or change ours later.
+  if (select n.nspowner from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) 'taskq')
+     operator(pg_catalog.<>) (select r.oid from pg_catalog.pg_roles r where r.rolname operator(pg_catalog.=) current_user)
+  then
+    raise exception using
+      errcode = '42501',
+      message = 'schema taskq exists and belongs to another role',
+      hint = 'Drop or rename that schema, or let its owner create the extension.';
+  end if;
+end
+$$;
+
+comment on schema taskq is
+  'Task queue. Producers call enqueue; workers claim, complete, fail; operators read the views and call configure_queue, redrive, purge.';
+
+-- ---------------------------------------------------------------------------
+-- defaults: one place for each value that a queue or a type may override
+-- ---------------------------------------------------------------------------
+
+create function taskq._default_lease() returns interval
+  language sql immutable parallel safe
+  return interval '5 minutes';
+comment on function taskq._default_lease() is 'The lease where neither claim, type nor queue has one.';
+create function taskq._default_retention() returns interval
+  language sql immutable parallel safe
+  return interval '30 days';
+comment on function taskq._default_retention() is 'How long finished tasks stay in done if their queue does not say.';
+
+-- ---------------------------------------------------------------------------
+-- settings of queues and types: a row only where something was configured
+-- ---------------------------------------------------------------------------
+
+create table taskq.queue (
+  name               text collate "C" primary key,
+  lease              interval,
+  retention          interval,
+  dead_letters_limit integer,
+  paused_at          timestamptz,
+  paused_by          text,
+  updated_at         timestamptz not null,
+  constraint queue_pause check ((paused_at is null) = (paused_by is null))
+);
+comment on table taskq.queue is 'Settings of a queue, written by configure_queue, pause and resume. A queue without a row has the defaults; NULL means the default.';
+comment on column taskq.queue.name is 'Name of the queue, 1 to 63 bytes.';
+comment on column taskq.queue.lease is 'How long a claim holds a task of this queue, unless the claim or the task type says otherwise. Default 5 minutes.';
+comment on column taskq.queue.retention is 'How long finished tasks stay in done before they are archived. Default 30 days; 0 keeps nothing.';
+comment on column taskq.queue.dead_letters_limit is 'An alert is raised when the queue has more dead letters than this. Default 3.';
+comment on column taskq.queue.paused_at is 'Since when nothing is claimed from the queue; NULL when it is open.';
+comment on column taskq.queue.paused_by is 'The role that paused the queue.';
+comment on column taskq.queue.updated_at is 'When a setting was last changed.';
+
+create table taskq.task_type (
+  name           text collate "C" primary key,
+  queue          text collate "C",
+  priority       integer,
+  max_retries    integer,
+  lease          interval,
+  backoff_base   interval,
+  backoff_factor double precision,
+  backoff_cap    interval,
+  jitter         double precision,
+  updated_at     timestamptz not null
+);
+comment on table taskq.task_type is 'Settings of a task type, written by configure_type. A type without a row has the defaults; NULL means the default.';
+comment on column taskq.task_type.name is 'The task type, 1 to 63 bytes: names the handler in the worker.';
+comment on column taskq.task_type.queue is 'The queue that new tasks of this type go to. Default: default.';
+comment on column taskq.task_type.priority is 'Priority of new tasks of this type, -100 to 100. Default 0.';
+comment on column taskq.task_type.max_retries is 'Retries after the first run of new tasks of this type. Default 3.';
+comment on column taskq.task_type.lease is 'How long a claim holds a task of this type, unless the claim says otherwise. Default: the lease of its queue.';
+comment on column taskq.task_type.backoff_base is 'Wait after the first failure. Default 30 seconds.';
+comment on column taskq.task_type.backoff_factor is 'By what each further wait grows. Default 2.';
+comment on column taskq.task_type.backoff_cap is 'No wait grows beyond this (before jitter). Default 6 hours.';
+comment on column taskq.task_type.jitter is 'Each wait is lengthened by a random share up to this one, so that retries spread out. Default 0.1.';
+comment on column taskq.task_type.updated_at is 'When a setting was last changed.';
+
+-- ---------------------------------------------------------------------------
+-- task: everything unfinished
+-- ---------------------------------------------------------------------------
+
+create sequence taskq.task_id_seq;
+comment on sequence taskq.task_id_seq is 'Ids of tasks. Rolled-back and duplicate enqueues leave gaps.';
+
+create table taskq.task (
+  id                  bigint primary key,
+  queue               text collate "C" not null,
+  priority            integer not null,
+  run_at              timestamptz not null,
+  state               text collate "C" not null default 'waiting',
+  token               bigint not null default 0,
+  attempt             integer not null default 0,
+  max_retries         integer not null,
+  lease_expires_at    timestamptz,
+  claimed_at          timestamptz,
+  worker              text,
+  cancel_requested_at timestamptz,
+  enqueued_at         timestamptz not null,
+  redriven_at         timestamptz,
+  bytes               integer not null,
+  task_type           text collate "C" not null,
+  unique_key          text collate "C",
+  cancel_reason       text,
+  payload             jsonb not null,
+  headers             jsonb,
+  progress            jsonb,
+  errors              jsonb,
+  -- one constraint, not several: each costs every INSERT and UPDATE its own parsing
+  constraint task_life_cycle check (
+    case state
+      when 'waiting' then lease_expires_at is null and claimed_at is null and worker is null
+                          and cancel_requested_at is null
+      when 'running' then lease_expires_at is not null and claimed_at is not null and worker is not null
+                          and attempt > 0 and token > 0
+      else false
+    end)
+) with (fillfactor = 50);
+create index task_ready_idx on taskq.task (queue, priority desc, run_at, id);
+
+comment on table taskq.task is 'Every unfinished task, one row. Waiting tasks have no lease and no worker; running ones have both.';
+comment on index taskq.task_ready_idx is 'The lanes in the order of claims. Contains running tasks too, so that a claim changes no index.';
+comment on column taskq.task.id is 'The id that enqueue returned. Rises, with gaps.';
+comment on column taskq.task.queue is 'The queue it waits in, resolved when it was enqueued.';
+comment on column taskq.task.priority is 'Higher is claimed first, -100 to 100.';
+comment on column taskq.task.run_at is 'Not claimed before this moment. A retry moves it; a lease that ends does not.';
+comment on column taskq.task.state is 'waiting or running. Whether a waiting task is shown as ready or scheduled depends on run_at and the clock.';
+comment on column taskq.task.token is 'Changes, and rises, with each claim; only its holder may complete, fail, extend or release. Stays below 2^53.';
+comment on column taskq.task.attempt is 'Claims since it was enqueued or redriven, less releases.';
+comment on column taskq.task.max_retries is 'It dies when failure number max_retries + 1 comes.';
+comment on column taskq.task.lease_expires_at is 'Running: until when the worker has the right to it. After that it may be taken back.';
+comment on column taskq.task.claimed_at is 'Running: when it was claimed.';
+comment on column taskq.task.worker is 'Running: the name that the worker gave in its claim.';
+comment on column taskq.task.cancel_requested_at is 'Running: when somebody asked to cancel it. It is not retried after that.';
+comment on column taskq.task.enqueued_at is 'When it was enqueued.';
+comment on column taskq.task.redriven_at is 'When it was last brought back from the dead letters.';
+comment on column taskq.task.bytes is 'Size of payload and headers, as binary jsonb.';
+comment on column taskq.task.task_type is 'Names the handler in the worker.';
+comment on column taskq.task.unique_key is 'Of tasks with the same type and key, one is unfinished at any time.';
+comment on column taskq.task.cancel_reason is 'The reason given with the request to cancel.';
+comment on column taskq.task.payload is 'What the handler is to work on.';
+comment on column taskq.task.headers is 'What travels beside the payload: trace ids, tenant, version.';
+comment on column taskq.task.progress is 'What the worker last reported through extend.';
+comment on column taskq.task.errors is 'Its failures, oldest first: attempt, at, worker, error. At most the last 20.';
+
+-- ---------------------------------------------------------------------------
+-- unique_key, once_key: only for tasks and effects that use the feature
+-- ---------------------------------------------------------------------------
+
+create table taskq.unique_key (
+  task_type text collate "C",
+  key       text collate "C",
+  task_id   bigint not null,
+  primary key (task_type, key)
+);
+comment on table taskq.unique_key is 'Who holds a unique key: from the enqueue until the task has finished.';
+comment on column taskq.unique_key.task_type is 'Keys of different types do not meet.';
+comment on column taskq.unique_key.key is 'The key, 1 to 512 bytes.';
+comment on column taskq.unique_key.task_id is 'The task that holds the key.';
+
+create table taskq.once_key (
+  scope      text collate "C",
+  key        text collate "C",
+  seen_at    timestamptz not null,
+  expires_at timestamptz not null,
+  primary key (scope, key)
+);
+create index once_key_expires_idx on taskq.once_key (expires_at);
+comment on table taskq.once_key is 'What once has seen: one row for each effect that was made, kept until it expires.';
+comment on column taskq.once_key.scope is 'Names the effect, such as invoice.paid.';
+comment on column taskq.once_key.key is 'Names the occasion, such as the task id or an order number.';
+comment on column taskq.once_key.seen_at is 'When once returned true for it.';
+comment on column taskq.once_key.expires_at is 'After this it is forgotten: once would return true again.';
+
+-- ---------------------------------------------------------------------------
+-- dead_letter: retries used up; kept until a person decides
+-- ---------------------------------------------------------------------------
+
+create table taskq.dead_letter (
+  id              bigint primary key,
+  queue           text collate "C" not null,
+  task_type       text collate "C" not null,
+  priority        integer not null,
+  token           bigint not null,
+  attempt         integer not null,
+  max_retries     integer not null,
+  enqueued_at     timestamptz not null,
+  run_at          timestamptz not null,
+  claimed_at      timestamptz not null,
+  died_at         timestamptz not null,
+  redriven_at     timestamptz,
+  acknowledged_at timestamptz,
+  bytes           integer not null,
+  worker          text not null,
+  unique_key      text collate "C",
+  payload         jsonb not null,
+  headers         jsonb,
+  progress        jsonb,
+  errors          jsonb not null
+);
+create index dead_letter_queue_idx on taskq.dead_letter (queue, died_at);
+comment on table taskq.dead_letter is 'Tasks whose retries are used up or that fail(retry => false) gave up, with the history of their errors. redrive brings them back, purge forgets them.';
+comment on column taskq.dead_letter.id is 'The id of the task, unchanged.';
+comment on column taskq.dead_letter.queue is 'The queue it waited in, and returns to.';
+comment on column taskq.dead_letter.task_type is 'Its type.';
+comment on column taskq.dead_letter.priority is 'Its priority.';
+comment on column taskq.dead_letter.token is 'Its last token: the next claim after a redrive has a higher one.';
+comment on column taskq.dead_letter.attempt is 'How often it was tried.';
+comment on column taskq.dead_letter.max_retries is 'How many retries it had.';
+comment on column taskq.dead_letter.enqueued_at is 'When it was enqueued.';
+comment on column taskq.dead_letter.run_at is 'When it was due for its last run.';
+comment on column taskq.dead_letter.claimed_at is 'When its last run began.';
+comment on column taskq.dead_letter.died_at is 'When it died.';
+comment on column taskq.dead_letter.redriven_at is 'When it was last redriven, if it was.';
+comment on column taskq.dead_letter.acknowledged_at is 'When a person acknowledged the alert that counted it; it does not count for alerts any more.';
+comment on column taskq.dead_letter.bytes is 'Size of payload and headers.';
+comment on column taskq.dead_letter.worker is 'The worker of its last run.';
+comment on column taskq.dead_letter.unique_key is 'The unique key it was enqueued with. It is free while the task is dead.';
+comment on column taskq.dead_letter.payload is 'Its payload.';
+comment on column taskq.dead_letter.headers is 'Its headers.';
+comment on column taskq.dead_letter.progress is 'What its worker last reported.';
+comment on column taskq.dead_letter.errors is 'Its failures, oldest first: attempt, at, worker, error. At most the last 20.';
+
+-- ---------------------------------------------------------------------------
+-- done, archive: finished tasks, a partition for each day (UTC) of finished_at
+-- ---------------------------------------------------------------------------
+-- The keeper makes the days ahead (file archive). A default partition catches
+-- what finds no day, so complete works although no keeper runs.
+
+create table taskq.done (
+  id            bigint not null,
+  queue         text collate "C" not null,
+  task_type     text collate "C" not null,
+  state         text collate "C" not null,
+  priority      integer not null,
+  attempt       integer not null,
+  max_retries   integer not null,
+  enqueued_at   timestamptz not null,
+  run_at        timestamptz not null,
+  claimed_at    timestamptz,
+  finished_at   timestamptz not null,
+  worker        text,
+  unique_key    text collate "C",
+  cancel_reason text,
+  payload       jsonb not null,
+  headers       jsonb,
+  progress      jsonb,
+  result        jsonb,
+  errors        jsonb,
+  primary key (id, finished_at),
+  constraint done_state check (state in ('succeeded', 'cancelled'))
+) partition by range (finished_at);
+create index done_queue_idx on taskq.done (queue, finished_at);
+create table taskq.done_default partition of taskq.done default;
+comment on table taskq.done is 'Finished tasks (succeeded, cancelled) until their retention is over. Partitioned by the day of finished_at, UTC.';
+comment on column taskq.done.id is 'The id of the task, unchanged.';
+comment on column taskq.done.queue is 'The queue it waited in.';
+comment on column taskq.done.task_type is 'Its type.';
+comment on column taskq.done.state is 'succeeded or cancelled.';
+comment on column taskq.done.priority is 'Its priority.';
+comment on column taskq.done.attempt is 'How often it was tried.';
+comment on column taskq.done.max_retries is 'How many retries it had.';
+comment on column taskq.done.enqueued_at is 'When it was enqueued.';
+comment on column taskq.done.run_at is 'When it was due for its last run.';
+comment on column taskq.done.claimed_at is 'When its last run began; NULL if it never ran.';
+comment on column taskq.done.finished_at is 'When it finished.';
+comment on column taskq.done.worker is 'The worker of its last run.';
+comment on column taskq.done.unique_key is 'The unique key it held.';
+comment on column taskq.done.cancel_reason is 'The reason given with cancel.';
+comment on column taskq.done.payload is 'Its payload.';
+comment on column taskq.done.headers is 'Its headers.';
+comment on column taskq.done.progress is 'What its worker last reported.';
+comment on column taskq.done.result is 'What complete stored.';
+comment on column taskq.done.errors is 'Its failures, oldest first. At most the last 20.';
+comment on table taskq.done_default is 'Catches finished tasks whose day has no partition yet. Emptied by the archive duty.';
+
+-- the comments of its columns come with it
+create table taskq.archive (like taskq.done including all) partition by range (finished_at);
+create table taskq.archive_default partition of taskq.archive default;
+comment on table taskq.archive is 'Finished tasks whose retention is over: days detached from done and attached here, no row copied.';
+comment on table taskq.archive_default is 'Rows of queues with a shorter retention than the others, moved here one batch at a time.';
+
+-- ---------------------------------------------------------------------------
+-- alert, duty, granted_part: what the keeper and the operator keep
+-- ---------------------------------------------------------------------------
+
+create sequence taskq.alert_id_seq;
+comment on sequence taskq.alert_id_seq is 'Ids of alerts.';
+create table taskq.alert (
+  id              bigint primary key default pg_catalog.nextval('taskq.alert_id_seq'),
+  kind            text collate "C" not null,
+  queue           text collate "C" not null,
+  value           bigint not null,
+  alert_limit     bigint not null,
+  raised_at       timestamptz not null,
+  cleared_at      timestamptz,
+  acknowledged_at timestamptz,
+  acknowledged_by text,
+  constraint alert_kind check (kind in ('dead_letters')),
+  constraint alert_acknowledged check ((acknowledged_at is null) = (acknowledged_by is null))
+);
+create unique index alert_open_idx on taskq.alert (kind, queue) where cleared_at is null;
+comment on table taskq.alert is 'Alerts, open and past: raised once, cleared once.';
+comment on index taskq.alert_open_idx is 'One open alert of a kind for each queue.';
+comment on column taskq.alert.id is 'The id for acknowledge.';
+comment on column taskq.alert.kind is 'What it is about: dead_letters.';
+comment on column taskq.alert.queue is 'The queue it is about.';
+comment on column taskq.alert.value is 'The figure that was over the limit when the alert was raised.';
+comment on column taskq.alert.alert_limit is 'The limit at that moment.';
+comment on column taskq.alert.raised_at is 'When it was raised.';
+comment on column taskq.alert.cleared_at is 'When the figure was back within the limit; NULL while the alert is open.';
+comment on column taskq.alert.acknowledged_at is 'When a person acknowledged it.';
+comment on column taskq.alert.acknowledged_by is 'The role that acknowledged it.';
+
+create table taskq.duty (
+  name         text collate "C" primary key,
+  every        interval not null,
+  started_at   timestamptz,
+  finished_at  timestamptz,
+  rows         bigint,
+  error        text,
+  error_at     timestamptz,
+  logged_at    timestamptz
+);
+comment on table taskq.duty is 'The keeper''s duties: how often each is due and how its last round went.';
+comment on column taskq.duty.name is 'The duty; the function taskq._duty_<name> does one round of it.';
+comment on column taskq.duty.every is 'How often it is due.';
+comment on column taskq.duty.started_at is 'When its last round began.';
+comment on column taskq.duty.finished_at is 'When its last round that went well ended.';
+comment on column taskq.duty.rows is 'How many rows that round changed.';
+comment on column taskq.duty.error is 'The error of its last round; NULL if it went well.';
+comment on column taskq.duty.error_at is 'When that error happened.';
+comment on column taskq.duty.logged_at is 'When an error of it was last written to the server log (once a minute at most).';
+
+create table taskq.granted_part (
+  part     text collate "C",
+  role     name,
+  primary key (part, role),
+  constraint granted_part_part check (part in ('producer', 'worker', 'operator', 'reader'))
+);
+comment on table taskq.granted_part is 'Which part was opened to which role. Upgrade scripts grant again from here.';
+comment on column taskq.granted_part.part is 'producer, worker, operator or reader.';
+comment on column taskq.granted_part.role is 'The role, by name: names survive a dump, oids do not.';
+
+-- ---------------------------------------------------------------------------
+-- dump: tables and sequences of an extension are dumped only if named here
+-- ---------------------------------------------------------------------------
+
+select pg_catalog.pg_extension_config_dump('taskq.queue', '');
+select pg_catalog.pg_extension_config_dump('taskq.task_type', '');
+select pg_catalog.pg_extension_config_dump('taskq.task_id_seq', '');
+select pg_catalog.pg_extension_config_dump('taskq.task', '');
+select pg_catalog.pg_extension_config_dump('taskq.unique_key', '');
+select pg_catalog.pg_extension_config_dump('taskq.once_key', '');
+select pg_catalog.pg_extension_config_dump('taskq.dead_letter', '');
+select pg_catalog.pg_extension_config_dump('taskq.done', '');
+select pg_catalog.pg_extension_config_dump('taskq.done_default', '');
+select pg_catalog.pg_extension_config_dump('taskq.archive', '');
+select pg_catalog.pg_extension_config_dump('taskq.archive_default', '');
+select pg_catalog.pg_extension_config_dump('taskq.alert_id_seq', '');
+select pg_catalog.pg_extension_config_dump('taskq.alert', '');
+select pg_catalog.pg_extension_config_dump('taskq.granted_part', '');

@@ -1,0 +1,57 @@
+-- Small functions that the others are built from. Names that begin with _ are not for users.
+
+create function taskq._now() returns timestamptz
+  language c volatile parallel safe security definer set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_now';
+comment on function taskq._now() is
+  'What time it is for taskq: clock_timestamp(), or what the setting taskq.test_clock says.';
+
+create function taskq._check_name(what text, name text) returns text
+  language c immutable parallel safe set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_check_name';
+comment on function taskq._check_name(text, text) is
+  'Returns the name, or raises 22023 if it is not 1 to 63 bytes without control characters.';
+
+create function taskq._library_version() returns text
+  language c immutable parallel safe set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_library_version';
+comment on function taskq._library_version() is
+  'The version of the loaded library; health compares it with the version of the SQL objects.';
+
+-- The functions below have a body that is parsed when they are made, so a caller's search_path
+-- cannot change what their names mean. They go without "set search_path", which would keep the
+-- planner from inlining them.
+
+create function taskq._displayed_state(state text, run_at timestamptz, at timestamptz) returns text
+  language sql immutable parallel safe
+  return case when _displayed_state.state operator(pg_catalog.<>) 'waiting' then _displayed_state.state
+              when _displayed_state.run_at operator(pg_catalog.>) _displayed_state.at then 'scheduled'
+              else 'ready' end;
+comment on function taskq._displayed_state(text, timestamptz, timestamptz) is
+  'The state that people see: a waiting task is ready or scheduled.';
+
+create function taskq._add_error(errors jsonb, attempt integer, at timestamptz, worker text, error text) returns jsonb
+  language sql stable parallel safe
+  return case when pg_catalog.jsonb_array_length(_add_error.errors) operator(pg_catalog.>=) 20
+              then _add_error.errors operator(pg_catalog.-) 0
+              else coalesce(_add_error.errors, '[]'::pg_catalog.jsonb) end
+         operator(pg_catalog.||)
+         pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(
+           'attempt', _add_error.attempt, 'at', _add_error.at, 'worker', _add_error.worker, 'error', _add_error.error));
+comment on function taskq._add_error(jsonb, integer, timestamptz, text, text) is
+  'A task''s history with one more failure. Keeps the last 20.';
+
+create function taskq._last_error(errors jsonb) returns text
+  language sql immutable parallel safe
+  return _last_error.errors operator(pg_catalog.->) (-1) operator(pg_catalog.->>) 'error';
+comment on function taskq._last_error(jsonb) is
+  'The newest error text of a task''s history.';
+
+create function taskq._refuse(code text, message text, hint text) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception using errcode = _refuse.code, message = _refuse.message, hint = _refuse.hint;
+end
+$$;
+comment on function taskq._refuse(text, text, text) is
+  'Raises an error with a hint.';

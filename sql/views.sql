@@ -1,0 +1,129 @@
+-- What people look at. Views are plural, tables singular. See grant_reader.
+
+-- The queues there are: those with a task in any state, and those that were configured. Steps
+-- along the indexes from name to name, so the number of tasks does not matter.
+create view taskq._queue_names as
+  with recursive waiting(name) as (
+    (select t.queue from taskq.task t order by t.queue limit 1)
+    union all
+    select (select t.queue from taskq.task t where t.queue operator(pg_catalog.>) w.name order by t.queue limit 1)
+      from waiting w where w.name is not null
+  ), dead(name) as (
+    (select d.queue from taskq.dead_letter d order by d.queue limit 1)
+    union all
+    select (select d.queue from taskq.dead_letter d where d.queue operator(pg_catalog.>) w.name order by d.queue limit 1)
+      from dead w where w.name is not null
+  )
+  select w.name from waiting w where w.name is not null
+  union select d.name from dead d where d.name is not null
+  union select q.name from taskq.queue q;
+comment on view taskq._queue_names is 'Names of queues that have unfinished or dead tasks or settings.';
+
+create view taskq.queues as
+  select n.name as queue,
+         c.ready, c.scheduled, c.running, d.dead,
+         c.oldest_ready_at,
+         clock.at operator(pg_catalog.-) c.oldest_ready_at as oldest_ready_age,
+         q.paused_at, q.paused_by,
+         coalesce(q.lease, taskq._default_lease()) as lease,
+         coalesce(q.retention, taskq._default_retention()) as retention,
+         coalesce(q.dead_letters_limit, 3) as dead_letters_limit
+    from (select taskq._now() as at offset 0) clock
+   cross join taskq._queue_names n
+    left join taskq.queue q on q.name operator(pg_catalog.=) n.name
+   cross join lateral (
+     select pg_catalog.count(*) filter (where t.state operator(pg_catalog.=) 'waiting' and t.run_at operator(pg_catalog.<=) clock.at) as ready,
+            pg_catalog.count(*) filter (where t.state operator(pg_catalog.=) 'waiting' and t.run_at operator(pg_catalog.>) clock.at) as scheduled,
+            pg_catalog.count(*) filter (where t.state operator(pg_catalog.=) 'running') as running,
+            pg_catalog.min(t.run_at) filter (where t.state operator(pg_catalog.=) 'waiting' and t.run_at operator(pg_catalog.<=) clock.at) as oldest_ready_at
+       from taskq.task t where t.queue operator(pg_catalog.=) n.name) c
+   cross join lateral (
+     select pg_catalog.count(*) as dead from taskq.dead_letter x where x.queue operator(pg_catalog.=) n.name) d;
+comment on view taskq.queues is 'Each queue with its counts by state, its oldest ready task, pause and settings. Counts what is there: with very many tasks this takes its time.';
+comment on column taskq.queues.queue is 'Name of the queue.';
+comment on column taskq.queues.ready is 'Tasks that are due and wait for a worker.';
+comment on column taskq.queues.scheduled is 'Tasks that are due later, retries included.';
+comment on column taskq.queues.running is 'Tasks that a worker holds.';
+comment on column taskq.queues.dead is 'Dead letters.';
+comment on column taskq.queues.oldest_ready_at is 'Since when the oldest ready task has been due.';
+comment on column taskq.queues.oldest_ready_age is 'How long that is.';
+comment on column taskq.queues.paused_at is 'Since when the queue is paused; NULL if it is not.';
+comment on column taskq.queues.paused_by is 'Who paused it.';
+comment on column taskq.queues.lease is 'The lease of its tasks, unless the claim or the type says otherwise.';
+comment on column taskq.queues.retention is 'How long its finished tasks stay online.';
+comment on column taskq.queues.dead_letters_limit is 'An alert is raised above so many dead letters.';
+
+create view taskq.task_types as
+  select t.name as task_type,
+         coalesce(t.queue, 'default') as queue,
+         coalesce(t.priority, 0) as priority,
+         coalesce(t.max_retries, 3) as max_retries,
+         t.lease,
+         coalesce(t.backoff_base, '30 seconds'::interval) as backoff_base,
+         coalesce(t.backoff_factor, 2) as backoff_factor,
+         coalesce(t.backoff_cap, '6 hours'::interval) as backoff_cap,
+         coalesce(t.jitter, 0.1) as jitter,
+         t.updated_at
+    from taskq.task_type t;
+comment on view taskq.task_types is 'The task types that were configured, with the settings as they work. Types without settings work with the defaults.';
+comment on column taskq.task_types.task_type is 'Name of the type.';
+comment on column taskq.task_types.queue is 'The queue of its new tasks.';
+comment on column taskq.task_types.priority is 'The priority of its new tasks.';
+comment on column taskq.task_types.max_retries is 'Retries of its new tasks.';
+comment on column taskq.task_types.lease is 'Its lease; NULL: that of the queue.';
+comment on column taskq.task_types.backoff_base is 'Wait after the first failure.';
+comment on column taskq.task_types.backoff_factor is 'What each further wait is multiplied with.';
+comment on column taskq.task_types.backoff_cap is 'No wait is longer.';
+comment on column taskq.task_types.jitter is 'The largest share of a wait that is added at random.';
+comment on column taskq.task_types.updated_at is 'When it was last configured.';
+
+create view taskq.tasks as
+  select t.id, t.queue, t.task_type,
+         taskq._displayed_state(t.state, t.run_at, taskq._now()) as state,
+         t.priority, t.run_at, t.attempt, t.max_retries, t.enqueued_at, t.claimed_at, t.lease_expires_at, t.worker,
+         t.cancel_requested_at, t.cancel_reason, t.redriven_at, t.unique_key, t.bytes, t.payload, t.headers, t.progress,
+         taskq._last_error(t.errors) as last_error, t.errors
+    from taskq.task t;
+comment on view taskq.tasks is 'Every unfinished task with the state that people see. Streams: use a LIMIT, a queue or an id.';
+comment on column taskq.tasks.state is 'ready, scheduled or running.';
+comment on column taskq.tasks.last_error is 'The newest error.';
+
+create view taskq.running as
+  select t.id, t.queue, t.task_type, t.worker, t.claimed_at,
+         taskq._now() operator(pg_catalog.-) t.claimed_at as running_for,
+         t.lease_expires_at,
+         t.lease_expires_at operator(pg_catalog.<) taskq._now() as stuck,
+         t.attempt, t.max_retries, t.cancel_requested_at, t.progress
+    from taskq.task t
+   where t.state operator(pg_catalog.=) 'running';
+comment on view taskq.running is 'What workers hold. Streams: use a LIMIT or a queue.';
+comment on column taskq.running.running_for is 'How long this run has taken.';
+comment on column taskq.running.stuck is 'The lease is over and nobody has taken the task back yet.';
+
+create view taskq.finished as
+  select f.id, f.queue, f.task_type, f.state, f.priority, f.attempt, f.max_retries, f.enqueued_at, f.run_at, f.claimed_at,
+         f.finished_at, f.worker, f.unique_key, f.cancel_reason, f.payload, f.headers, f.progress, f.result,
+         taskq._last_error(f.errors) as last_error, f.errors
+    from taskq.done f;
+comment on view taskq.finished is 'Succeeded and cancelled tasks within their retention. Streams: use a LIMIT, a queue or an id.';
+comment on column taskq.finished.last_error is 'The newest error of the runs before.';
+
+create view taskq.dead_letters as
+  select d.id, d.queue, d.task_type, d.died_at, taskq._last_error(d.errors) as last_error, d.attempt, d.max_retries,
+         d.priority, d.enqueued_at, d.run_at, d.claimed_at, d.worker, d.redriven_at, d.acknowledged_at, d.unique_key,
+         d.payload, d.headers, d.progress, d.errors
+    from taskq.dead_letter d;
+comment on view taskq.dead_letters is 'Tasks whose retries are used up, with the history of their errors. redrive brings them back, purge forgets them.';
+comment on column taskq.dead_letters.last_error is 'The error of the last run.';
+
+create view taskq.alerts as
+  select a.id, a.kind, a.queue,
+         case when a.cleared_at is not null then 'cleared' when a.acknowledged_at is not null then 'acknowledged' else 'open' end as state,
+         a.value, a.alert_limit, a.raised_at, a.cleared_at, a.acknowledged_at, a.acknowledged_by
+    from taskq.alert a;
+comment on view taskq.alerts is 'Open and past alerts.';
+comment on column taskq.alerts.state is 'open, acknowledged or cleared.';
+
+create view taskq.duties as
+  select d.name as duty, d.every, d.finished_at, d.rows, d.error, d.error_at from taskq.duty d;
+comment on view taskq.duties is 'The keeper''s duties and how their last round went. A round that changed nothing is noted every 10 seconds only.';

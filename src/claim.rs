@@ -1,0 +1,155 @@
+//! `taskq.claim`: the right to work on tasks, for the length of a lease.
+
+use crate::call::{Call, Rows};
+use crate::checks;
+use crate::clock;
+use crate::failure::{Failure, Outcome};
+use crate::lease;
+use crate::sql_functions;
+use crate::statement::{Spi, Table};
+use crate::store::{self, Candidate, Lane};
+use crate::values::Moment;
+use pgrx::pg_sys::Datum;
+
+sql_functions! {
+    taskq_claim / pg_finfo_taskq_claim => claim;
+}
+
+/// The most rows of one claim; a larger n is read as this one.
+const MOST_ROWS: usize = 1_000;
+/// A claim stops before its payloads and headers exceed this, but gives one task in any case.
+const MOST_BYTES: i64 = 16 * 1024 * 1024;
+/// Candidates read beyond what is wanted, because other workers hold some of them.
+const SPARE: usize = 8;
+/// The columns of a claimed row that the caller gets; run_at follows them.
+const COLUMNS: usize = 11;
+const RUN_AT: usize = 11;
+
+fn claim(call: &Call) -> Outcome<Datum> {
+    let wanted = checks::required("n", call.int(0))?;
+    let wanted = usize::try_from(wanted)
+        .map_err(|_| Failure::invalid("n must not be negative", "Give the number of tasks wanted, 0 or more."))?
+        .min(MOST_ROWS);
+    let queues = call.texts(1).map(queue_names).transpose()?;
+    let worker = match call.text(2) {
+        Some(worker) => checks::worker_name(worker)?,
+        None => default_worker(),
+    };
+    let lease = call.seconds(3).map(checks::lease).transpose()?;
+    let mut rows = call.rows();
+    if wanted > 0 {
+        let claim = Claim { wanted, worker, lease, now: clock::now()? };
+        Spi::run(|spi| claim.run(spi, queues.as_deref(), &mut rows))?;
+    }
+    rows.finish()
+}
+
+struct Claim {
+    wanted: usize,
+    worker: String,
+    lease: Option<f64>,
+    now: Moment,
+}
+
+impl Claim {
+    /// Goes through the lanes by falling priority until enough tasks are held or nothing due is left.
+    fn run(&self, spi: &Spi, queues: Option<&[String]>, rows: &mut Rows) -> Outcome<()> {
+        let lanes = store::due_lanes(spi, queues, self.now)?;
+        let mut held = Held { count: 0, bytes: 0 };
+        for level in lanes.chunk_by(|a, b| a.priority == b.priority) {
+            if !self.claim_level(spi, level, &mut held, rows)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims from the lanes of one priority. Returns whether more is wanted.
+    fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
+        let queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
+        let mut behind = (Moment::DISTANT_PAST, 0);
+        loop {
+            let missing = self.wanted - held.count;
+            let asked = missing + SPARE;
+            let mut candidates =
+                store::candidates(spi, &queues, level[0].priority, self.now, asked as i64, behind)?;
+            let last_page = candidates.len() < asked;
+            let cut = held.cut_to_size(&mut candidates);
+            let Some(last) = candidates.last() else {
+                // Cut to nothing: what is held fills the claim.
+                return Ok(!cut);
+            };
+            behind = (last.run_at, last.id);
+
+            let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
+            lease::take_back(spi, over, self.now)?;
+
+            let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
+            let taken = store::take(spi, &ids, missing as i64, self.now, &self.worker, self.lease)?;
+            held.count += taken.len();
+            held.bytes += candidates.iter().map(|c| i64::from(c.bytes)).take(taken.len()).sum::<i64>();
+            add_in_order(&taken, rows)?;
+
+            if held.count >= self.wanted || (cut && held.count > 0) {
+                return Ok(false);
+            }
+            if last_page && !cut {
+                return Ok(true);
+            }
+            pgrx::check_for_interrupts!();
+        }
+    }
+}
+
+/// How much a claim has so far.
+struct Held {
+    count: usize,
+    bytes: i64,
+}
+
+impl Held {
+    /// Drops the candidates with which the claim would become too large. Returns whether it did.
+    fn cut_to_size(&self, candidates: &mut Vec<Candidate>) -> bool {
+        let mut bytes = self.bytes;
+        let mut fit = 0;
+        for candidate in candidates.iter() {
+            bytes += i64::from(candidate.bytes);
+            let first_of_all = self.count == 0 && fit == 0;
+            if bytes > MOST_BYTES && !first_of_all {
+                break;
+            }
+            fit += 1;
+        }
+        let cut = fit < candidates.len();
+        candidates.truncate(fit);
+        cut
+    }
+}
+
+/// Hands claimed rows of one priority to the caller by run_at and id.
+fn add_in_order(taken: &Table, rows: &mut Rows) -> Outcome<()> {
+    let mut order = (0..taken.len())
+        .map(|row| Ok((taken.need::<Moment>(row, RUN_AT)?, taken.need::<i64>(row, 0)?, row)))
+        .collect::<Outcome<Vec<_>>>()?;
+    order.sort_unstable();
+    for (_, _, row) in order {
+        let columns: Vec<Option<Datum>> = (0..COLUMNS).map(|column| taken.datum(row, column)).collect();
+        rows.add(&columns);
+    }
+    Ok(())
+}
+
+/// The queues of a claim, each once.
+fn queue_names(queues: Vec<Option<String>>) -> Outcome<Vec<String>> {
+    let mut names = queues.into_iter().map(|queue| checks::name("queue", queue)).collect::<Outcome<Vec<_>>>()?;
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+/// A worker that gives no name is known by its application_name, else by its process.
+fn default_worker() -> String {
+    let (application, pid) = crate::session::names();
+    let clean: String = application.chars().filter(|c| !c.is_control()).collect();
+    if clean.is_empty() { format!("pid {pid}") } else { clean }
+}

@@ -1,0 +1,40 @@
+//! The background workers: a launcher for the server, a keeper for each database that has taskq.
+//!
+//! The keeper only times the duties; what they do is in `sql/keeper.sql` and the files it names.
+
+mod launcher;
+mod process;
+mod rounds;
+
+use crate::call::Call;
+use crate::failure::Outcome;
+use crate::sql_functions;
+use pgrx::pg_sys::Datum;
+use pgrx::{PgXactCallbackEvent, register_xact_callback};
+
+sql_functions! {
+    taskq_start_keeper / pg_finfo_taskq_start_keeper => start_keeper;
+    taskq_library_version / pg_finfo_taskq_library_version => library_version;
+}
+
+pub fn init() {
+    if process::preloading() {
+        launcher::register();
+    }
+}
+
+/// `taskq._start_keeper()`: the end of CREATE EXTENSION. Should no worker slot be free, the
+/// launcher tries again.
+fn start_keeper(call: &Call) -> Outcome<Datum> {
+    if process::preloaded() {
+        register_xact_callback(PgXactCallbackEvent::Commit, || {
+            launcher::start_keeper(process::database());
+        });
+    }
+    call.void()
+}
+
+/// `taskq._library_version()`.
+fn library_version(call: &Call) -> Outcome<Datum> {
+    call.value(Some(env!("CARGO_PKG_VERSION")))
+}

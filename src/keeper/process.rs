@@ -1,0 +1,136 @@
+//! The process of a background worker: signals, sleep, transactions, the list of databases.
+//!
+//! This is one of the few modules with unsafe code.
+#![allow(unsafe_code)]
+
+use pgrx::pg_sys::{self, Oid};
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+static PRELOADED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the postmaster is loading us now; remembered for its children.
+pub fn preloading() -> bool {
+    // SAFETY: a plain variable of this process.
+    let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
+    PRELOADED.store(preloading, Ordering::Relaxed);
+    preloading
+}
+
+pub fn preloaded() -> bool {
+    PRELOADED.load(Ordering::Relaxed)
+}
+
+/// The database of this session.
+pub fn database() -> Oid {
+    // SAFETY: a plain variable of this process.
+    unsafe { pg_sys::MyDatabaseId }
+}
+
+/// Sets up the signals of a background worker and lets them through.
+///
+/// SIGTERM gets PostgreSQL's own handler, `die`: it interrupts a running statement, where pgrx's
+/// handler only sets a flag that is seen when the statement is over.
+pub fn accept_signals() {
+    unsafe extern "C-unwind" {
+        fn die(signal: c_int);
+        fn SignalHandlerForConfigReload(signal: c_int);
+        fn StatementCancelHandler(signal: c_int);
+    }
+    // SAFETY: the handlers are PostgreSQL's, made for this.
+    unsafe {
+        pg_sys::pqsignal(pg_sys::SIGTERM as c_int, Some(die));
+        pg_sys::pqsignal(pg_sys::SIGHUP as c_int, Some(SignalHandlerForConfigReload));
+        pg_sys::pqsignal(pg_sys::SIGINT as c_int, Some(StatementCancelHandler));
+        pg_sys::BackgroundWorkerUnblockSignals();
+    }
+}
+
+/// Connects this process to a database, or to none (shared catalogs only), as the bootstrap
+/// superuser. The duties themselves run as the owner of the extension.
+pub fn connect(database: Oid) {
+    // SAFETY: called once, at the start of a background worker.
+    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) }
+}
+
+/// Sleeps until the time is over or something happens, then serves what came: termination (which
+/// does not return), a changed configuration.
+pub fn sleep(time: Duration) {
+    // SAFETY: the usual loop body of a background worker.
+    unsafe {
+        pg_sys::WaitLatch(
+            pg_sys::MyLatch,
+            (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as c_int,
+            time.as_millis().try_into().unwrap_or(i64::MAX),
+            pg_sys::PG_WAIT_EXTENSION,
+        );
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+        pgrx::check_for_interrupts!();
+        if std::ptr::read_volatile(&raw const pg_sys::ConfigReloadPending) != 0 {
+            std::ptr::write_volatile(&raw mut pg_sys::ConfigReloadPending, 0);
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+}
+
+/// Runs something in a transaction of its own. An error ends the process, and the postmaster
+/// starts it again.
+pub fn transaction<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: the frame that every background worker puts around its statements.
+    unsafe {
+        pg_sys::SetCurrentStatementStartTimestamp();
+        pg_sys::StartTransactionCommand();
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, c"taskq duties".as_ptr());
+        let result = body();
+        pg_sys::PopActiveSnapshot();
+        pg_sys::CommitTransactionCommand();
+        pg_sys::pgstat_report_stat(true);
+        pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
+        result
+    }
+}
+
+/// Ends this background worker for good: the postmaster does not start it again.
+pub fn leave() -> ! {
+    // SAFETY: ends the process in PostgreSQL's way; exit code 0 unregisters the worker.
+    unsafe { pg_sys::proc_exit(0) }
+}
+
+/// The databases that can be connected to and are no templates. Call it in a transaction.
+pub fn databases() -> Vec<Oid> {
+    let mut found = Vec::new();
+    // SAFETY: a catalog scan as in PostgreSQL's own launchers; a process that is connected to no
+    // database can read shared catalogs in no other way. Each tuple is a pg_database row.
+    unsafe {
+        let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as c_int);
+        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
+        loop {
+            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+            if tuple.is_null() {
+                break;
+            }
+            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
+            if row.datallowconn && !row.datistemplate {
+                found.push(row.oid);
+            }
+        }
+        pg_sys::heap_endscan(scan);
+        pg_sys::table_close(relation, pg_sys::AccessShareLock as c_int);
+    }
+    found
+}
+
+/// Names this process in pg_stat_activity.
+pub fn set_name(name: &CStr) {
+    // SAFETY: sets a string setting, as a session would.
+    unsafe {
+        pg_sys::SetConfigOption(
+            c"application_name".as_ptr(),
+            name.as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+        );
+    }
+}

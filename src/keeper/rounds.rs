@@ -1,0 +1,78 @@
+//! The keeper's loop: which duty is due, one round of it, sleep.
+
+use super::process;
+use crate::failure::Outcome;
+use crate::settings::{KEEPER, KEEPER_INTERVAL};
+use crate::statement::{Spi, Statement, arg};
+use crate::values::Seconds;
+use pgrx::pg_sys::TEXTOID;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+static EXTENSION: Statement = Statement::new("select from pg_catalog.pg_extension where extname = 'taskq'", &[]);
+/// One keeper a database: the lock is held for the life of the session. The first number is
+/// "task" in ASCII; `_run_duty` uses the same with the duty as the second one.
+static ONLY_ONE: Statement = Statement::new("select pg_catalog.pg_try_advisory_lock(1952539499, 0)", &[]);
+static DUTIES: Statement = Statement::new("select name, every from taskq.duty order by name", &[]);
+static RUN_DUTY: Statement = Statement::new("select taskq._run_duty($1)", &[TEXTOID]);
+
+/// A duty is not done again before it has rested so many times as long as it took.
+const REST: u32 = 20;
+
+/// Does the duties of this database until the extension is gone.
+pub fn run() {
+    if !KEEPER.get() || !process::transaction(|| installed() && only_one()) {
+        process::leave();
+    }
+    let mut next: HashMap<String, Instant> = HashMap::new();
+    loop {
+        for (name, every) in process::transaction(duties) {
+            if next.get(&name).is_some_and(|due| *due > Instant::now()) {
+                continue;
+            }
+            let begin = Instant::now();
+            process::transaction(|| installed() && run_duty(&name));
+            let rest = every.max(begin.elapsed() * REST);
+            next.insert(name, begin + rest);
+        }
+        process::sleep(Duration::from_millis(KEEPER_INTERVAL.get().unsigned_abs().into()));
+    }
+}
+
+/// The duties and how often each is due. Leaves if the extension was dropped.
+fn duties() -> Vec<(String, Duration)> {
+    if !installed() {
+        process::leave();
+    }
+    or_fail(Spi::run_freely(|spi| {
+        let table = spi.execute(&DUTIES, &[])?;
+        (0..table.len())
+            .map(|row| {
+                let every: Seconds = table.need(row, 1)?;
+                Ok((table.need(row, 0)?, Duration::try_from_secs_f64(every.0).unwrap_or(Duration::MAX)))
+            })
+            .collect()
+    }))
+}
+
+fn installed() -> bool {
+    or_fail(Spi::run_freely(|spi| Ok(!spi.execute(&EXTENSION, &[])?.is_empty())))
+}
+
+fn only_one() -> bool {
+    or_fail(Spi::run_freely(|spi| spi.execute(&ONLY_ONE, &[])?.need(0, 0)))
+}
+
+/// One round. An error in it was noted and logged by `_run_duty`.
+fn run_duty(name: &str) -> bool {
+    or_fail(Spi::run_freely(|spi| spi.execute(&RUN_DUTY, &[arg(name)]).map(|_| true)))
+}
+
+/// A failure here is a defect: it ends the process with a line in the log, and the postmaster
+/// starts it again.
+fn or_fail<T>(outcome: Outcome<T>) -> T {
+    match outcome {
+        Ok(value) => value,
+        Err(failure) => pgrx::error!("taskq keeper: {}", failure.message),
+    }
+}

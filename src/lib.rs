@@ -1,0 +1,64 @@
+//! taskq: a task queue inside PostgreSQL.
+//!
+//! How to read this: `sql/schema.sql` tells how a task travels; the other files of `sql/`
+//! declare the functions, a topic each; `sql/statements/` holds the statements of the hot
+//! verbs. The Rust modules below are named like the verbs and topics they serve.
+
+pgrx::pg_module_magic!(name, version);
+
+// what the verbs are built from
+mod call;
+mod checks;
+mod clock;
+mod failure;
+mod pairs;
+mod session;
+mod settings;
+mod statement;
+mod store;
+mod values;
+
+// the verbs
+mod backoff;
+mod cancel;
+mod claim;
+mod complete;
+mod enqueue;
+mod lease;
+
+// the background worker
+mod keeper;
+
+/// Called once when the library is loaded: by the postmaster if it is preloaded, else by the
+/// first session that uses it.
+#[allow(unsafe_code)]
+#[pgrx::pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    settings::init();
+    keeper::init();
+}
+
+// The SQL files, in the order in which a DBA reads them; each waits for the one before.
+pgrx::extension_sql_file!("../sql/schema.sql", name = "schema", bootstrap);
+pgrx::extension_sql_file!("../sql/support.sql", name = "support", requires = ["schema"]);
+pgrx::extension_sql_file!("../sql/enqueue.sql", name = "enqueue", requires = ["support"]);
+pgrx::extension_sql_file!("../sql/status.sql", name = "status", requires = ["enqueue"]);
+pgrx::extension_sql_file!("../sql/claim.sql", name = "claim", requires = ["status"]);
+pgrx::extension_sql_file!("../sql/finish.sql", name = "finish", requires = ["claim"]);
+pgrx::extension_sql_file!("../sql/configure.sql", name = "configure", requires = ["finish"]);
+pgrx::extension_sql_file!("../sql/redrive.sql", name = "redrive", requires = ["configure"]);
+pgrx::extension_sql_file!("../sql/views.sql", name = "views", requires = ["redrive"]);
+pgrx::extension_sql_file!("../sql/alert.sql", name = "alert", requires = ["views"]);
+pgrx::extension_sql_file!("../sql/archive.sql", name = "archive", requires = ["alert"]);
+pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["archive"]);
+pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["keeper"], finalize);
+
+#[cfg(test)]
+pub mod pg_test {
+    pub fn setup(_options: Vec<&str>) {}
+
+    #[must_use]
+    pub fn postgresql_conf_options() -> Vec<&'static str> {
+        vec!["shared_preload_libraries = 'taskq'"]
+    }
+}

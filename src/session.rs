@@ -1,0 +1,23 @@
+//! What PostgreSQL knows about the session we run in.
+//!
+//! This is one of the few modules with unsafe code.
+#![allow(unsafe_code)]
+
+use pgrx::pg_sys;
+use std::ffi::CStr;
+
+/// The session's application_name (empty if none is set) and its process id.
+pub fn names() -> (String, i32) {
+    // SAFETY: application_name is NULL or a C string that lives as long as the setting; we copy it.
+    unsafe {
+        let name = pg_sys::application_name;
+        let name = if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() };
+        (name, pg_sys::MyProcPid)
+    }
+}
+
+/// A random number from 0 to 1 from PostgreSQL's generator.
+pub fn random() -> f64 {
+    // SAFETY: drandom is random(), which takes no argument.
+    unsafe { pgrx::direct_function_call::<f64>(pg_sys::drandom, &[]) }.unwrap_or(0.5)
+}

@@ -1,0 +1,233 @@
+//! Prepared statements, kept for the session, planned the same way whatever the statistics say.
+//!
+//! pgrx's own SPI client is not used for them: it gives every transaction that may write a
+//! transaction id, so a worker that polls an empty queue would write a commit record each time.
+//!
+//! This is one of the few modules with unsafe code.
+#![allow(unsafe_code)]
+
+use crate::failure::{Failure, Outcome};
+use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::{FromDatum, IntoDatum};
+use std::ffi::{CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A statement's text and the types of its arguments; its plan, once it was prepared.
+pub struct Statement {
+    text: &'static str,
+    suffix: &'static str,
+    types: &'static [Oid],
+    // One process, one thread: atomic only because a static must be Sync.
+    plan: AtomicPtr<pg_sys::_SPI_plan>,
+}
+
+impl Statement {
+    pub const fn new(text: &'static str, types: &'static [Oid]) -> Self {
+        Self::with_suffix(text, "", types)
+    }
+
+    /// The same text with something behind it.
+    pub const fn with_suffix(text: &'static str, suffix: &'static str, types: &'static [Oid]) -> Self {
+        Statement { text, suffix, types, plan: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    fn plan(&self) -> Outcome<pg_sys::SPIPlanPtr> {
+        let known = self.plan.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return Ok(known);
+        }
+        let text = CString::new(format!("{}{}", self.text, self.suffix))
+            .map_err(|_| internal("a statement contains a NUL byte"))?;
+        // SAFETY: text and types live through the call. A kept plan outlives the SPI
+        // connection and is never freed: it serves the whole session, and PostgreSQL plans
+        // it anew when a table it uses changes.
+        let plan = unsafe {
+            let plan = pg_sys::SPI_prepare(
+                text.as_ptr(),
+                self.types.len() as c_int,
+                self.types.as_ptr().cast_mut(),
+            );
+            if plan.is_null() || pg_sys::SPI_keepplan(plan) != 0 {
+                return Err(internal("a statement could not be prepared"));
+            }
+            plan
+        };
+        self.plan.store(plan, Ordering::Relaxed);
+        Ok(plan)
+    }
+}
+
+/// An open connection to PostgreSQL's server programming interface.
+pub struct Spi {
+    _planner: Option<FixedPlanner>,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Spi {
+    /// Runs hot statements with fixed plans. What they return is gone when `body` has returned.
+    pub fn run<T>(body: impl FnOnce(&Spi) -> Outcome<T>) -> Outcome<T> {
+        Self::connect(|| Some(FixedPlanner::new()), body)
+    }
+
+    /// Runs statements that the planner may plan as it likes.
+    pub fn run_freely<T>(body: impl FnOnce(&Spi) -> Outcome<T>) -> Outcome<T> {
+        Self::connect(|| None, body)
+    }
+
+    fn connect<T>(
+        planner: impl FnOnce() -> Option<FixedPlanner>,
+        body: impl FnOnce(&Spi) -> Outcome<T>,
+    ) -> Outcome<T> {
+        // SAFETY: closed by Drop, also when a PostgreSQL error unwinds through here.
+        let status = unsafe { pg_sys::SPI_connect() };
+        if status != pg_sys::SPI_OK_CONNECT as c_int {
+            return Err(internal("SPI_connect failed"));
+        }
+        let spi = Spi { _planner: planner(), _not_send: PhantomData };
+        body(&spi)
+    }
+
+    /// Executes a statement. Each one sees what was committed before it began (READ COMMITTED).
+    pub fn execute(&self, statement: &Statement, args: &[Option<Datum>]) -> Outcome<Table<'_>> {
+        if args.len() != statement.types.len() {
+            return Err(internal("a statement was given the wrong number of arguments"));
+        }
+        let plan = statement.plan()?;
+        let mut values: Vec<Datum> = args.iter().map(|a| a.unwrap_or(Datum::from(0usize))).collect();
+        let nulls: Vec<c_char> = args.iter().map(|a| if a.is_some() { b' ' } else { b'n' } as c_char).collect();
+        // SAFETY: the arrays are as long as the statement has arguments (checked above).
+        unsafe {
+            pg_sys::SPI_tuptable = ptr::null_mut();
+            let status = pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), false, 0);
+            if status < 0 {
+                return Err(internal("SPI_execute_plan failed"));
+            }
+            Ok(Table { table: pg_sys::SPI_tuptable, _spi: PhantomData })
+        }
+    }
+}
+
+impl Drop for Spi {
+    fn drop(&mut self) {
+        // SAFETY: closes the connection that `run` opened.
+        unsafe {
+            pg_sys::SPI_finish();
+        }
+    }
+}
+
+/// The rows that a statement returned.
+pub struct Table<'spi> {
+    table: *mut pg_sys::SPITupleTable,
+    _spi: PhantomData<&'spi Spi>,
+}
+
+impl Table<'_> {
+    pub fn len(&self) -> usize {
+        // SAFETY: NULL for statements without rows, else valid until SPI_finish.
+        if self.table.is_null() { 0 } else { unsafe { (*self.table).numvals as usize } }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A column (from 0) of a row (from 0), as it is; valid until the connection closes.
+    pub fn datum(&self, row: usize, column: usize) -> Option<Datum> {
+        assert!(row < self.len(), "row out of range");
+        let mut is_null = false;
+        // SAFETY: the row exists (asserted); SPI_getbinval checks the column itself.
+        let datum = unsafe {
+            let tuple = *(*self.table).vals.add(row);
+            pg_sys::SPI_getbinval(tuple, (*self.table).tupdesc, column as c_int + 1, &mut is_null)
+        };
+        (!is_null).then_some(datum)
+    }
+
+    /// A column as a Rust value, whose type must be that of the column.
+    pub fn get<T: FromDatum>(&self, row: usize, column: usize) -> Option<T> {
+        let datum = self.datum(row, column)?;
+        // SAFETY: the statement's text fixes the column's type.
+        unsafe { T::from_datum(datum, false) }
+    }
+
+    /// A column that the table declares NOT NULL.
+    pub fn need<T: FromDatum>(&self, row: usize, column: usize) -> Outcome<T> {
+        self.get(row, column).ok_or_else(|| internal("a column is unexpectedly NULL"))
+    }
+}
+
+/// A statement argument.
+pub fn arg<T: IntoDatum>(value: T) -> Option<Datum> {
+    value.into_datum()
+}
+
+/// The planner's choices that could flip with the statistics, switched off while hot statements
+/// are planned and run. Sorting is only discouraged: PostgreSQL still sorts where nothing
+/// else can give the order. The settings are put back when the connection closes.
+struct FixedPlanner {
+    switches: [bool; 8],
+    plan_cache_mode: c_int,
+}
+
+impl FixedPlanner {
+    fn new() -> Self {
+        let before = Self::read();
+        FixedPlanner {
+            switches: [false, false, false, false, false, false, true, true],
+            plan_cache_mode: pg_sys::PlanCacheMode::PLAN_CACHE_MODE_FORCE_GENERIC_PLAN as c_int,
+        }
+        .write();
+        before
+    }
+
+    fn read() -> Self {
+        // SAFETY: these are plain variables of this single-threaded process.
+        unsafe {
+            FixedPlanner {
+                switches: [
+                    pg_sys::enable_seqscan,
+                    pg_sys::enable_bitmapscan,
+                    pg_sys::enable_hashjoin,
+                    pg_sys::enable_mergejoin,
+                    pg_sys::enable_sort,
+                    pg_sys::jit_enabled,
+                    pg_sys::enable_indexscan,
+                    pg_sys::enable_nestloop,
+                ],
+                plan_cache_mode: pg_sys::plan_cache_mode as c_int,
+            }
+        }
+    }
+
+    fn write(&self) {
+        // SAFETY: as above.
+        unsafe {
+            [
+                pg_sys::enable_seqscan,
+                pg_sys::enable_bitmapscan,
+                pg_sys::enable_hashjoin,
+                pg_sys::enable_mergejoin,
+                pg_sys::enable_sort,
+                pg_sys::jit_enabled,
+                pg_sys::enable_indexscan,
+                pg_sys::enable_nestloop,
+            ] = self.switches;
+            pg_sys::plan_cache_mode = self.plan_cache_mode as _;
+        }
+    }
+}
+
+impl Drop for FixedPlanner {
+    fn drop(&mut self) {
+        self.write();
+    }
+}
+
+/// Something that our own code should have made impossible.
+pub fn internal(message: &str) -> Failure {
+    Failure::new("XX000", message)
+        .hint("This is a defect of taskq: please report it with the statement that caused it.")
+}

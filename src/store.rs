@@ -1,0 +1,413 @@
+//! The only module that reads and writes `taskq.task` on the hot paths.
+//!
+//! Each function here is one statement of `sql/statements/`. What it promises is written there;
+//! callers must not assume how it is done (that a claim begins at a lane's first entry, say).
+
+use crate::failure::Outcome;
+use crate::statement::{Spi, Statement, Table, arg};
+use crate::values::{Jsonb, Moment};
+use pgrx::pg_sys::{
+    Datum, FLOAT8OID, INT4ARRAYOID, INT4OID, INT8ARRAYOID, INT8OID, JSONBARRAYOID, JSONBOID,
+    Oid, TEXTARRAYOID, TEXTOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
+};
+
+macro_rules! statement {
+    ($name:ident, $file:literal, $types:expr) => {
+        static $name: Statement = {
+            const TYPES: &[Oid] = &$types;
+            Statement::new(include_str!(concat!("../sql/statements/", $file)), TYPES)
+        };
+    };
+}
+
+statement!(CLAIM_LANES, "claim_lanes.sql", [TIMESTAMPTZOID]);
+statement!(CLAIM_LANES_OF, "claim_lanes_of.sql", [TEXTARRAYOID, TIMESTAMPTZOID]);
+statement!(
+    CLAIM_CANDIDATES,
+    "claim_candidates.sql",
+    [TEXTARRAYOID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID]
+);
+statement!(CLAIM_TAKE, "claim_take.sql", [INT8ARRAYOID, INT8OID, TIMESTAMPTZOID, TEXTOID, FLOAT8OID]);
+statement!(
+    ENQUEUE,
+    "enqueue.sql",
+    [
+        INT8OID, TEXTOID, TEXTOID, INT4OID, TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, INT4OID, TEXTOID,
+        JSONBOID, JSONBOID
+    ]
+);
+statement!(
+    ENQUEUE_MANY,
+    "enqueue_many.sql",
+    [
+        INT8ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID, TIMESTAMPTZARRAYOID, INT4ARRAYOID,
+        TIMESTAMPTZOID, INT4ARRAYOID, TEXTARRAYOID, JSONBARRAYOID, JSONBARRAYOID
+    ]
+);
+statement!(ENQUEUE_ELEMENTS, "enqueue_elements.sql", [JSONBOID]);
+statement!(IDS, "ids.sql", [INT8OID]);
+statement!(KEY_TAKE, "key_take.sql", [TEXTOID, TEXTOID, INT8OID]);
+statement!(KEY_HOLDER, "key_holder.sql", [TEXTOID, TEXTOID]);
+statement!(KEY_FREE, "key_free.sql", [TEXTOID, TEXTOID, INT8OID]);
+statement!(
+    FINISH,
+    "finish.sql",
+    [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID]
+);
+statement!(LOCK_LEASES, "lock_leases.sql", [INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID]);
+static LOCK_EXPIRED: Statement = Statement::with_suffix(
+    include_str!("../sql/statements/lock_leases.sql"),
+    " skip locked",
+    &[INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID],
+);
+statement!(REQUEUE, "requeue.sql", [INT8ARRAYOID, TIMESTAMPTZARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID, INT4OID]);
+statement!(BURY, "bury.sql", [INT8ARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
+statement!(EXTEND, "extend.sql", [INT8OID, INT8OID, TIMESTAMPTZOID, FLOAT8OID, JSONBOID]);
+statement!(EXPIRED, "expired.sql", [TIMESTAMPTZOID, INT8OID]);
+statement!(CANCEL_LOCK, "cancel_lock.sql", [INT8OID]);
+statement!(CANCEL_REQUEST, "cancel_request.sql", [INT8OID, TIMESTAMPTZOID, TEXTOID]);
+statement!(WHEREABOUTS, "whereabouts.sql", [INT8OID]);
+
+/// A queue and a priority: the tasks in it are in the order of claims.
+pub struct Lane {
+    pub queue: String,
+    pub priority: i32,
+}
+
+/// The lanes that have something due, highest priority first.
+pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, now: Moment) -> Outcome<Vec<Lane>> {
+    let table = match queues {
+        None => spi.execute(&CLAIM_LANES, &[arg(now)])?,
+        Some(queues) => spi.execute(&CLAIM_LANES_OF, &[arg(queues.to_vec()), arg(now)])?,
+    };
+    let mut lanes = (0..table.len())
+        .map(|row| Ok(Lane { queue: table.need(row, 0)?, priority: table.need(row, 1)? }))
+        .collect::<Outcome<Vec<_>>>()?;
+    lanes.sort_by_key(|lane| std::cmp::Reverse(lane.priority));
+    Ok(lanes)
+}
+
+/// A task that a claim may take, read without a lock.
+pub struct Candidate {
+    pub id: i64,
+    pub run_at: Moment,
+    pub bytes: i32,
+    /// It is still running, but its lease is over.
+    pub expired: bool,
+}
+
+/// The next candidates of these queues at one priority, behind a position (run_at and id).
+pub fn candidates(
+    spi: &Spi,
+    queues: &[String],
+    priority: i32,
+    now: Moment,
+    at_most: i64,
+    behind: (Moment, i64),
+) -> Outcome<Vec<Candidate>> {
+    let args = [arg(queues.to_vec()), arg(priority), arg(now), arg(at_most), arg(behind.0), arg(behind.1)];
+    let table = spi.execute(&CLAIM_CANDIDATES, &args)?;
+    (0..table.len())
+        .map(|row| {
+            Ok(Candidate {
+                id: table.need(row, 0)?,
+                run_at: table.need(row, 1)?,
+                bytes: table.need(row, 2)?,
+                expired: table.need(row, 3)?,
+            })
+        })
+        .collect()
+}
+
+/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, and run_at.
+pub fn take<'spi>(
+    spi: &'spi Spi,
+    ids: &[i64],
+    at_most: i64,
+    now: Moment,
+    worker: &str,
+    lease: Option<f64>,
+) -> Outcome<Table<'spi>> {
+    spi.execute(&CLAIM_TAKE, &[arg(ids), arg(at_most), arg(now), arg(worker), lease.and_then(arg)])
+}
+
+/// A checked task, ready to be stored.
+#[derive(Clone)]
+pub struct NewTask {
+    pub task_type: String,
+    pub queue: Option<String>,
+    pub priority: Option<i32>,
+    pub run_at: Moment,
+    pub max_retries: Option<i32>,
+    pub unique_key: Option<String>,
+    pub bytes: i32,
+    pub payload: Jsonb,
+    pub headers: Option<Jsonb>,
+}
+
+/// Stores a task and returns its id: the given one, or the next.
+pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcome<i64> {
+    let args = [
+        id.and_then(arg),
+        arg(task.task_type.as_str()),
+        task.queue.as_deref().and_then(arg),
+        task.priority.and_then(arg),
+        arg(task.run_at),
+        task.max_retries.and_then(arg),
+        arg(now),
+        arg(task.bytes),
+        task.unique_key.as_deref().and_then(arg),
+        arg(task.payload),
+        task.headers.and_then(arg),
+    ];
+    spi.execute(&ENQUEUE, &args)?.need(0, 0)
+}
+
+/// Stores tasks under the given ids.
+pub fn insert_many(spi: &Spi, tasks: &[(i64, &NewTask)], now: Moment) -> Outcome<()> {
+    fn column<T: pgrx::IntoDatum>(
+        tasks: &[(i64, &NewTask)],
+        value: impl Fn(&NewTask) -> T,
+    ) -> Option<Datum> {
+        arg(tasks.iter().map(|(_, task)| value(task)).collect::<Vec<T>>())
+    }
+    let args = [
+        arg(tasks.iter().map(|(id, _)| *id).collect::<Vec<i64>>()),
+        column(tasks, |t| t.task_type.clone()),
+        column(tasks, |t| t.queue.clone()),
+        column(tasks, |t| t.priority),
+        column(tasks, |t| t.run_at),
+        column(tasks, |t| t.max_retries),
+        arg(now),
+        column(tasks, |t| t.bytes),
+        column(tasks, |t| t.unique_key.clone()),
+        column(tasks, |t| t.payload),
+        column(tasks, |t| t.headers),
+    ];
+    spi.execute(&ENQUEUE_MANY, &args).map(|_| ())
+}
+
+/// The elements of an `enqueue_many` array, one row each (see `enqueue_elements.sql`).
+pub fn elements<'spi>(spi: &'spi Spi, tasks: Jsonb) -> Outcome<Table<'spi>> {
+    spi.execute(&ENQUEUE_ELEMENTS, &[arg(tasks)])
+}
+
+/// Reserves so many ids, rising.
+pub fn ids(spi: &Spi, count: usize) -> Outcome<Vec<i64>> {
+    let table = spi.execute(&IDS, &[arg(count as i64)])?;
+    (0..table.len()).map(|row| table.need(row, 0)).collect()
+}
+
+/// Takes a unique key for a task, or returns the id of the task that holds it. Waits for a
+/// transaction that is just taking or freeing the key.
+pub fn take_key(spi: &Spi, task_type: &str, key: &str, id: i64) -> Outcome<Result<(), i64>> {
+    loop {
+        let taken = spi.execute(&KEY_TAKE, &[arg(task_type), arg(key), arg(id)])?;
+        if !taken.is_empty() {
+            return Ok(Ok(()));
+        }
+        let holder = spi.execute(&KEY_HOLDER, &[arg(task_type), arg(key)])?;
+        if !holder.is_empty() {
+            return Ok(Err(holder.need(0, 0)?));
+        }
+        // The holder finished between the two statements: the key is free now.
+        pgrx::check_for_interrupts!();
+    }
+}
+
+/// Frees a unique key that a task holds.
+pub fn free_key(spi: &Spi, task_type: &str, key: &str, id: i64) -> Outcome<()> {
+    spi.execute(&KEY_FREE, &[arg(task_type), arg(key), arg(id)]).map(|_| ())
+}
+
+/// How tasks end in `done`.
+#[derive(Clone, Copy)]
+pub enum Finish<'a> {
+    Succeeded,
+    /// With the reason, and an error for each task's history if it failed at the same time.
+    Cancelled { reason: Option<&'a str>, errors: Option<&'a [String]> },
+}
+
+/// Moves tasks to `done`, frees their keys, and returns the ids of those that were moved. Ids
+/// must be sorted. With tokens only running tasks with that token are moved; without, the caller
+/// has locked the tasks.
+pub fn finish(
+    spi: &Spi,
+    ids: &[i64],
+    tokens: Option<&[i64]>,
+    results: Option<&[Option<Jsonb>]>,
+    how: Finish,
+    now: Moment,
+) -> Outcome<Vec<i64>> {
+    let (state, reason, errors) = match how {
+        Finish::Succeeded => ("succeeded", None, None),
+        Finish::Cancelled { reason, errors } => ("cancelled", reason, errors),
+    };
+    let args = [
+        arg(ids),
+        tokens.and_then(arg),
+        results.and_then(|results| arg(results.to_vec())),
+        arg(now),
+        arg(state),
+        reason.and_then(arg),
+        errors.and_then(|errors| arg(errors.to_vec())),
+    ];
+    let gone = spi.execute(&FINISH, &args)?;
+    let mut finished = Vec::with_capacity(gone.len());
+    for row in 0..gone.len() {
+        let id = gone.need(row, 0)?;
+        if let Some(key) = gone.get::<String>(row, 2) {
+            free_key(spi, &gone.need::<String>(row, 1)?, &key, id)?;
+        }
+        finished.push(id);
+    }
+    Ok(finished)
+}
+
+/// A running task whose row is locked, and what decides what becomes of it.
+pub struct Leased {
+    pub id: i64,
+    pub task_type: String,
+    pub unique_key: Option<String>,
+    pub attempt: i32,
+    pub max_retries: i32,
+    pub cancel_requested: bool,
+    pub run_at: Moment,
+    pub backoff_base: Option<f64>,
+    pub backoff_factor: Option<f64>,
+    pub backoff_cap: Option<f64>,
+    pub jitter: Option<f64>,
+}
+
+/// Locks running tasks with these tokens, waiting for whoever holds them. Ids must be sorted.
+pub fn lock_leases(spi: &Spi, ids: &[i64], tokens: Option<&[i64]>) -> Outcome<Vec<Leased>> {
+    leased(spi.execute(&LOCK_LEASES, &[arg(ids), tokens.and_then(arg), None])?)
+}
+
+/// Locks running tasks whose lease is over, passing by those that somebody else is working on.
+/// Ids must be sorted.
+pub fn lock_expired(spi: &Spi, ids: &[i64], now: Moment) -> Outcome<Vec<Leased>> {
+    leased(spi.execute(&LOCK_EXPIRED, &[arg(ids), None, arg(now)])?)
+}
+
+fn leased(table: Table) -> Outcome<Vec<Leased>> {
+    (0..table.len())
+        .map(|row| {
+            Ok(Leased {
+                id: table.need(row, 0)?,
+                task_type: table.need(row, 1)?,
+                unique_key: table.get(row, 2),
+                attempt: table.need(row, 3)?,
+                max_retries: table.need(row, 4)?,
+                cancel_requested: table.need(row, 5)?,
+                run_at: table.need(row, 6)?,
+                backoff_base: table.get(row, 7),
+                backoff_factor: table.get(row, 8),
+                backoff_cap: table.get(row, 9),
+                jitter: table.get(row, 10),
+            })
+        })
+        .collect()
+}
+
+/// A locked task that will run again: when, and the error that is added to its history.
+pub struct Requeue {
+    pub id: i64,
+    pub run_at: Moment,
+    pub error: String,
+}
+
+/// Ends the leases of locked tasks that failed and will run again. Must be sorted by id.
+pub fn requeue(spi: &Spi, tasks: &[Requeue], now: Moment) -> Outcome<()> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    let args = [
+        arg(tasks.iter().map(|t| t.id).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|t| t.run_at).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|t| t.error.clone()).collect::<Vec<_>>()),
+        arg(now),
+        arg(0i32),
+    ];
+    spi.execute(&REQUEUE, &args).map(|_| ())
+}
+
+/// Ends the lease of a locked task without a failure: the attempt does not count.
+pub fn release(spi: &Spi, id: i64, run_at: Moment, now: Moment) -> Outcome<()> {
+    spi.execute(&REQUEUE, &[arg(vec![id]), arg(vec![run_at]), None, arg(now), arg(-1i32)]).map(|_| ())
+}
+
+/// Moves locked tasks to the dead letters and frees their keys. Must be sorted by id.
+pub fn bury(spi: &Spi, tasks: &[(&Leased, String)], now: Moment) -> Outcome<()> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    let args = [
+        arg(tasks.iter().map(|(task, _)| task.id).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|(_, error)| error.clone()).collect::<Vec<_>>()),
+        arg(now),
+    ];
+    spi.execute(&BURY, &args)?;
+    for (task, _) in tasks {
+        if let Some(key) = &task.unique_key {
+            free_key(spi, &task.task_type, key, task.id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lengthens a lease. Returns its new end and whether a cancel was requested, or None if the
+/// token is not the task's any more.
+pub fn extend(
+    spi: &Spi,
+    id: i64,
+    token: i64,
+    now: Moment,
+    lease: Option<f64>,
+    progress: Option<Jsonb>,
+) -> Outcome<Option<(Moment, bool)>> {
+    let args = [arg(id), arg(token), arg(now), lease.and_then(arg), progress.and_then(arg)];
+    let table = spi.execute(&EXTEND, &args)?;
+    if table.is_empty() { Ok(None) } else { Ok(Some((table.need(0, 0)?, table.need(0, 1)?))) }
+}
+
+/// Ids of running tasks whose lease is over, in no order.
+pub fn expired(spi: &Spi, now: Moment, at_most: i64) -> Outcome<Vec<i64>> {
+    let table = spi.execute(&EXPIRED, &[arg(now), arg(at_most)])?;
+    (0..table.len()).map(|row| table.need(row, 0)).collect()
+}
+
+/// Locks an unfinished task; says whether it is running, None if there is no such task.
+pub fn lock_to_cancel(spi: &Spi, id: i64) -> Outcome<Option<bool>> {
+    let table = spi.execute(&CANCEL_LOCK, &[arg(id)])?;
+    Ok(if table.is_empty() { None } else { Some(table.need(0, 0)?) })
+}
+
+/// Notes on a locked, running task that it is to be cancelled.
+pub fn request_cancel(spi: &Spi, id: i64, now: Moment, reason: Option<&str>) -> Outcome<()> {
+    spi.execute(&CANCEL_REQUEST, &[arg(id), arg(now), reason.and_then(arg)]).map(|_| ())
+}
+
+/// Where a task is now.
+pub enum Whereabouts {
+    Waiting { run_at: Moment },
+    Running,
+    Dead,
+    Finished { state: String },
+    Unknown,
+}
+
+pub fn whereabouts(spi: &Spi, id: i64) -> Outcome<Whereabouts> {
+    let table = spi.execute(&WHEREABOUTS, &[arg(id)])?;
+    if table.is_empty() {
+        return Ok(Whereabouts::Unknown);
+    }
+    let state: String = table.need(0, 0)?;
+    Ok(match state.as_str() {
+        "waiting" => Whereabouts::Waiting { run_at: table.need(0, 1)? },
+        "running" => Whereabouts::Running,
+        "dead" => Whereabouts::Dead,
+        _ => Whereabouts::Finished { state },
+    })
+}
+
