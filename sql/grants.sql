@@ -40,7 +40,7 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.alerts'),
     ('reader',   'view',     'taskq.duties'),
     -- functions in a view are called with the rights of the one who looks
-    ('reader',   'function', 'taskq._now'),
+    ('reader',   'function', 'taskq._view_time'),
     ('reader',   'function', 'taskq._displayed_state'),
     ('reader',   'function', 'taskq._last_error'),
     ('reader',   'function', 'taskq._default_lease'),

@@ -22,7 +22,7 @@ create function taskq.status(id bigint)
     result           jsonb,
     last_error       text)
   language sql stable security definer rows 1 set search_path = pg_catalog, pg_temp as $$
-  select taskq._displayed_state(t.state, t.run_at, taskq._now()), t.queue, t.task_type, t.priority, t.attempt,
+  select taskq._displayed_state(t.state, t.run_at, taskq._view_time()), t.queue, t.task_type, t.priority, t.attempt,
          t.max_retries, t.enqueued_at, t.run_at, t.claimed_at, t.lease_expires_at, t.worker,
          t.cancel_requested_at is not null, null::timestamptz, t.progress, null::jsonb, taskq._last_error(t.errors)
     from taskq.task t where t.id = status.id

@@ -1,22 +1,31 @@
 -- Small functions that the others are built from. Names that begin with _ are not for users.
 
+-- These three run no SQL, so they need no search_path of their own.
 create function taskq._now() returns timestamptz
-  language c volatile parallel safe security definer set search_path = pg_catalog, pg_temp
+  language c volatile parallel safe
   as 'MODULE_PATHNAME', 'taskq_now';
 comment on function taskq._now() is
   'What time it is for taskq: clock_timestamp(), or what the setting taskq.test_clock says.';
 
 create function taskq._check_name(what text, name text) returns text
-  language c immutable parallel safe set search_path = pg_catalog, pg_temp
+  language c immutable parallel safe
   as 'MODULE_PATHNAME', 'taskq_check_name';
 comment on function taskq._check_name(text, text) is
   'Returns the name, or raises 22023 if it is not 1 to 63 bytes without control characters.';
 
 create function taskq._library_version() returns text
-  language c immutable parallel safe set search_path = pg_catalog, pg_temp
+  language c immutable parallel safe
   as 'MODULE_PATHNAME', 'taskq_library_version';
 comment on function taskq._library_version() is
   'The version of the loaded library; health compares it with the version of the SQL objects.';
+
+-- In views the time is "stable": a volatile column would keep the planner from pushing
+-- conditions into the view.
+create function taskq._view_time() returns timestamptz
+  language c stable parallel safe
+  as 'MODULE_PATHNAME', 'taskq_now';
+comment on function taskq._view_time() is
+  'The same as _now, for views: one query may see one time.';
 
 -- The functions below have a body that is parsed when they are made, so a caller's search_path
 -- cannot change what their names mean. They go without "set search_path", which would keep the

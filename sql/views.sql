@@ -28,7 +28,7 @@ create view taskq.queues as
          coalesce(q.lease, taskq._default_lease()) as lease,
          coalesce(q.retention, taskq._default_retention()) as retention,
          coalesce(q.dead_letters_limit, 3) as dead_letters_limit
-    from (select taskq._now() as at offset 0) clock
+    from (select taskq._view_time() as at offset 0) clock
    cross join taskq._queue_names n
     left join taskq.queue q on q.name operator(pg_catalog.=) n.name
    cross join lateral (
@@ -79,7 +79,7 @@ comment on column taskq.task_types.updated_at is 'When it was last configured.';
 
 create view taskq.tasks as
   select t.id, t.queue, t.task_type,
-         taskq._displayed_state(t.state, t.run_at, taskq._now()) as state,
+         taskq._displayed_state(t.state, t.run_at, taskq._view_time()) as state,
          t.priority, t.run_at, t.attempt, t.max_retries, t.enqueued_at, t.claimed_at, t.lease_expires_at, t.worker,
          t.cancel_requested_at, t.cancel_reason, t.redriven_at, t.unique_key, t.bytes, t.payload, t.headers, t.progress,
          taskq._last_error(t.errors) as last_error, t.errors
@@ -90,9 +90,9 @@ comment on column taskq.tasks.last_error is 'The newest error.';
 
 create view taskq.running as
   select t.id, t.queue, t.task_type, t.worker, t.claimed_at,
-         taskq._now() operator(pg_catalog.-) t.claimed_at as running_for,
+         taskq._view_time() operator(pg_catalog.-) t.claimed_at as running_for,
          t.lease_expires_at,
-         t.lease_expires_at operator(pg_catalog.<) taskq._now() as stuck,
+         t.lease_expires_at operator(pg_catalog.<) taskq._view_time() as stuck,
          t.attempt, t.max_retries, t.cancel_requested_at, t.progress
     from taskq.task t
    where t.state operator(pg_catalog.=) 'running';

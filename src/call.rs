@@ -109,7 +109,8 @@ impl Call {
         // USE_EXPECTED_DESC is not wanted: the declared row type counts. A function that
         // returns a set of one plain type has no row type, and the expected one is used.
         unsafe {
-            let flags = if Self::returns_composite(self.frame) { 0 } else { pg_sys::MAT_SRF_USE_EXPECTED_DESC };
+            let flags =
+                if Self::returns_composite(self.frame) { 0 } else { pg_sys::MAT_SRF_USE_EXPECTED_DESC };
             pg_sys::InitMaterializedSRF(self.frame, flags);
             let info = (*self.frame).resultinfo.cast::<pg_sys::ReturnSetInfo>();
             Rows { store: (*info).setResult, shape: (*info).setDesc }

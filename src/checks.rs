@@ -33,7 +33,9 @@ fn check_name_function(call: &Call) -> Outcome<Datum> {
 
 /// An argument that must not be NULL.
 pub fn required<T>(what: &str, value: Option<T>) -> Outcome<T> {
-    value.ok_or_else(|| Failure::invalid(format!("{what} must not be null"), format!("Give a value for {what}.")))
+    value.ok_or_else(|| {
+        Failure::invalid(format!("{what} must not be null"), format!("Give a value for {what}."))
+    })
 }
 
 /// A name of a queue or a task type.
@@ -59,7 +61,10 @@ fn bounded(what: &str, value: String, longest: usize) -> Outcome<String> {
         return Err(Failure::invalid(format!("{what} must not be empty"), hint));
     }
     if value.len() > longest {
-        return Err(Failure::invalid(format!("{what} is {} bytes long, more than {longest}", value.len()), hint));
+        return Err(Failure::invalid(
+            format!("{what} is {} bytes long, more than {longest}", value.len()),
+            hint,
+        ));
     }
     if value.chars().any(char::is_control) {
         return Err(Failure::invalid(format!("{what} contains a control character"), hint));

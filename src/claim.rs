@@ -28,7 +28,9 @@ const RUN_AT: usize = 11;
 fn claim(call: &Call) -> Outcome<Datum> {
     let wanted = checks::required("n", call.int(0))?;
     let wanted = usize::try_from(wanted)
-        .map_err(|_| Failure::invalid("n must not be negative", "Give the number of tasks wanted, 0 or more."))?
+        .map_err(|_| {
+            Failure::invalid("n must not be negative", "Give the number of tasks wanted, 0 or more.")
+        })?
         .min(MOST_ROWS);
     let queues = call.texts(1).map(queue_names).transpose()?;
     let worker = match call.text(2) {
@@ -141,7 +143,8 @@ fn add_in_order(taken: &Table, rows: &mut Rows) -> Outcome<()> {
 
 /// The queues of a claim, each once.
 fn queue_names(queues: Vec<Option<String>>) -> Outcome<Vec<String>> {
-    let mut names = queues.into_iter().map(|queue| checks::name("queue", queue)).collect::<Outcome<Vec<_>>>()?;
+    let mut names =
+        queues.into_iter().map(|queue| checks::name("queue", queue)).collect::<Outcome<Vec<_>>>()?;
     names.sort_unstable();
     names.dedup();
     Ok(names)

@@ -4,9 +4,9 @@ use crate::call::Call;
 use crate::checks;
 use crate::clock;
 use crate::failure::{DUPLICATE_KEY, Failure, Outcome};
+use crate::sql_functions;
 use crate::statement::{Spi, Table, arg, internal};
 use crate::store::{self, NewTask};
-use crate::sql_functions;
 use crate::values::{Jsonb, Moment, Seconds, parse_interval, parse_moment};
 use pgrx::pg_sys::Datum;
 
@@ -81,8 +81,12 @@ fn enqueue_many(call: &Call) -> Outcome<Datum> {
         }
         let ids = store::ids(spi, checked.len())?;
         let outcomes = take_keys(spi, &checked, &ids)?;
-        let new: Vec<(i64, &NewTask)> =
-            checked.iter().zip(&outcomes).filter(|(_, o)| o.created).map(|((task, _), o)| (o.id, task)).collect();
+        let new: Vec<(i64, &NewTask)> = checked
+            .iter()
+            .zip(&outcomes)
+            .filter(|(_, o)| o.created)
+            .map(|((task, _), o)| (o.id, task))
+            .collect();
         store::insert_many(spi, &new, now)?;
         for (at, outcome) in outcomes.iter().enumerate() {
             rows.add(&[arg(at as i32 + 1), arg(outcome.id), arg(outcome.created)]);
@@ -105,7 +109,9 @@ fn take_keys(spi: &Spi, checked: &[(NewTask, OnConflict)], ids: &[i64]) -> Outco
     let mut keyed: Vec<(&str, &str, usize)> = checked
         .iter()
         .enumerate()
-        .filter_map(|(at, (task, _))| task.unique_key.as_deref().map(|key| (task.task_type.as_str(), key, at)))
+        .filter_map(|(at, (task, _))| {
+            task.unique_key.as_deref().map(|key| (task.task_type.as_str(), key, at))
+        })
         .collect();
     keyed.sort_unstable();
     for (task_type, key, at) in keyed {
@@ -136,7 +142,10 @@ fn next_id(spi: &Spi) -> Outcome<i64> {
 /// Reads an element of `enqueue_many`; the columns are those of `enqueue_elements.sql`.
 fn element(elements: &Table, row: usize) -> Outcome<Request> {
     if let Some(fault) = elements.get::<String>(row, 10) {
-        return Err(Failure::invalid(fault, "Fields are named like the arguments of taskq.enqueue, and have their types."));
+        return Err(Failure::invalid(
+            fault,
+            "Fields are named like the arguments of taskq.enqueue, and have their types.",
+        ));
     }
     Ok(Request {
         task_type: elements.get(row, 0),
@@ -147,7 +156,8 @@ fn element(elements: &Table, row: usize) -> Outcome<Request> {
             .get::<String>(row, 4)
             .map(|text| {
                 parse_moment(&text).ok_or_else(|| {
-                    Failure::new("22007", "run_at is not a timestamp").hint("Write it like '2030-01-31T12:00:00Z'.")
+                    Failure::new("22007", "run_at is not a timestamp")
+                        .hint("Write it like '2030-01-31T12:00:00Z'.")
                 })
             })
             .transpose()?,
@@ -169,7 +179,10 @@ fn element(elements: &Table, row: usize) -> Outcome<Request> {
 fn number(what: &str, text: Option<String>) -> Outcome<Option<i64>> {
     text.map(|text| {
         text.parse::<i64>().map_err(|_| {
-            Failure::invalid(format!("{what} must be a whole number"), format!("Give {what} without a fraction."))
+            Failure::invalid(
+                format!("{what} must be a whole number"),
+                format!("Give {what} without a fraction."),
+            )
         })
     })
     .transpose()
@@ -188,7 +201,10 @@ fn check(request: Request, now: Moment) -> Outcome<(NewTask, OnConflict)> {
             return Err(Failure::invalid("run_at and delay are both given", "Give one of them."));
         }
         (Some(at), None) if !at.is_finite() => {
-            return Err(Failure::invalid("run_at must be finite", "Give a moment, or pause the queue to hold its tasks back."));
+            return Err(Failure::invalid(
+                "run_at must be finite",
+                "Give a moment, or pause the queue to hold its tasks back.",
+            ));
         }
         (Some(at), None) => at,
         (None, Some(delay)) => now.plus(checks::delay("delay", delay)?),

@@ -87,7 +87,8 @@ fn fail_many(call: &Call) -> Outcome<Datum> {
         for layer in pairs.layers() {
             let mut failures = Vec::new();
             for task in store::lock_leases(spi, &layer.ids, Some(&layer.tokens))? {
-                let given = layer.position(task.id).and_then(|at| errors.as_ref().and_then(|e| e[at].clone()));
+                let given =
+                    layer.position(task.id).and_then(|at| errors.as_ref().and_then(|e| e[at].clone()));
                 failures.push((task, error_text(given), Retry::Backoff));
             }
             for ended in settle(spi, failures, now)? {
@@ -149,7 +150,8 @@ pub fn take_back(spi: &Spi, mut ids: Vec<i64>, now: Moment) -> Outcome<usize> {
     }
     ids.sort_unstable();
     let leased = store::lock_expired(spi, &ids, now)?;
-    let failures = leased.into_iter().map(|task| (task, "lease expired".to_owned(), Retry::InPlace)).collect();
+    let failures =
+        leased.into_iter().map(|task| (task, "lease expired".to_owned(), Retry::InPlace)).collect();
     Ok(settle(spi, failures, now)?.len())
 }
 
@@ -176,7 +178,11 @@ fn settle(spi: &Spi, failures: Vec<(Leased, String, Retry)>, now: Moment) -> Out
                 Retry::InPlace | Retry::Never => task.run_at,
             };
             again.push(Requeue { id, run_at, error: error.clone() });
-            ended.push(Ended { id, state: if run_at > now { "scheduled" } else { "ready" }, run_at: Some(run_at) });
+            ended.push(Ended {
+                id,
+                state: if run_at > now { "scheduled" } else { "ready" },
+                run_at: Some(run_at),
+            });
         }
     }
     store::requeue(spi, &again, now)?;
@@ -211,7 +217,9 @@ fn error_text(given: Option<String>) -> String {
 /// The answer to a caller whose token is not the task's: TQ001, and where the task is now.
 pub fn stale(spi: &Spi, id: i64, now: Moment) -> Outcome<Failure> {
     let detail = match store::whereabouts(spi, id)? {
-        Whereabouts::Waiting { run_at } if run_at > now => "The lease ended; the task is scheduled.".to_owned(),
+        Whereabouts::Waiting { run_at } if run_at > now => {
+            "The lease ended; the task is scheduled.".to_owned()
+        }
         Whereabouts::Waiting { .. } => "The lease ended; the task is ready.".to_owned(),
         Whereabouts::Running => "Another claim holds the task now.".to_owned(),
         Whereabouts::Dead => "The task is dead.".to_owned(),

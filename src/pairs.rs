@@ -52,7 +52,8 @@ impl Pairs {
             .enumerate()
             .map(|(at, (id, token))| match (id, token) {
                 (Some(id), Some(token)) => Ok((id, token, at)),
-                _ => Err(Failure::invalid("id or token is null", "Give every id with its token.").at_element(at + 1)),
+                _ => Err(Failure::invalid("id or token is null", "Give every id with its token.")
+                    .at_element(at + 1)),
             })
             .collect::<Outcome<Vec<_>>>()?;
         Ok(Pairs { pairs })

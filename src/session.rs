@@ -11,7 +11,8 @@ pub fn names() -> (String, i32) {
     // SAFETY: application_name is NULL or a C string that lives as long as the setting; we copy it.
     unsafe {
         let name = pg_sys::application_name;
-        let name = if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() };
+        let name =
+            if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() };
         (name, pg_sys::MyProcPid)
     }
 }

@@ -44,11 +44,8 @@ impl Statement {
         // connection and is never freed: it serves the whole session, and PostgreSQL plans
         // it anew when a table it uses changes.
         let plan = unsafe {
-            let plan = pg_sys::SPI_prepare(
-                text.as_ptr(),
-                self.types.len() as c_int,
-                self.types.as_ptr().cast_mut(),
-            );
+            let plan =
+                pg_sys::SPI_prepare(text.as_ptr(), self.types.len() as c_int, self.types.as_ptr().cast_mut());
             if plan.is_null() || pg_sys::SPI_keepplan(plan) != 0 {
                 return Err(internal("a statement could not be prepared"));
             }
@@ -96,7 +93,8 @@ impl Spi {
         }
         let plan = statement.plan()?;
         let mut values: Vec<Datum> = args.iter().map(|a| a.unwrap_or(Datum::from(0usize))).collect();
-        let nulls: Vec<c_char> = args.iter().map(|a| if a.is_some() { b' ' } else { b'n' } as c_char).collect();
+        let nulls: Vec<c_char> =
+            args.iter().map(|a| if a.is_some() { b' ' } else { b'n' } as c_char).collect();
         // SAFETY: the arrays are as long as the statement has arguments (checked above).
         unsafe {
             pg_sys::SPI_tuptable = ptr::null_mut();

@@ -7,8 +7,8 @@ use crate::failure::Outcome;
 use crate::statement::{Spi, Statement, Table, arg};
 use crate::values::{Jsonb, Moment};
 use pgrx::pg_sys::{
-    Datum, FLOAT8OID, INT4ARRAYOID, INT4OID, INT8ARRAYOID, INT8OID, JSONBARRAYOID, JSONBOID,
-    Oid, TEXTARRAYOID, TEXTOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
+    Datum, FLOAT8OID, INT4ARRAYOID, INT4OID, INT8ARRAYOID, INT8OID, JSONBARRAYOID, JSONBOID, Oid,
+    TEXTARRAYOID, TEXTOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
 };
 
 macro_rules! statement {
@@ -32,16 +32,34 @@ statement!(
     ENQUEUE,
     "enqueue.sql",
     [
-        INT8OID, TEXTOID, TEXTOID, INT4OID, TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, INT4OID, TEXTOID,
-        JSONBOID, JSONBOID
+        INT8OID,
+        TEXTOID,
+        TEXTOID,
+        INT4OID,
+        TIMESTAMPTZOID,
+        INT4OID,
+        TIMESTAMPTZOID,
+        INT4OID,
+        TEXTOID,
+        JSONBOID,
+        JSONBOID
     ]
 );
 statement!(
     ENQUEUE_MANY,
     "enqueue_many.sql",
     [
-        INT8ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID, TIMESTAMPTZARRAYOID, INT4ARRAYOID,
-        TIMESTAMPTZOID, INT4ARRAYOID, TEXTARRAYOID, JSONBARRAYOID, JSONBARRAYOID
+        INT8ARRAYOID,
+        TEXTARRAYOID,
+        TEXTARRAYOID,
+        INT4ARRAYOID,
+        TIMESTAMPTZARRAYOID,
+        INT4ARRAYOID,
+        TIMESTAMPTZOID,
+        INT4ARRAYOID,
+        TEXTARRAYOID,
+        JSONBARRAYOID,
+        JSONBARRAYOID
     ]
 );
 statement!(ENQUEUE_ELEMENTS, "enqueue_elements.sql", [JSONBOID]);
@@ -60,7 +78,11 @@ static LOCK_EXPIRED: Statement = Statement::with_suffix(
     " skip locked",
     &[INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID],
 );
-statement!(REQUEUE, "requeue.sql", [INT8ARRAYOID, TIMESTAMPTZARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID, INT4OID]);
+statement!(
+    REQUEUE,
+    "requeue.sql",
+    [INT8ARRAYOID, TIMESTAMPTZARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID, INT4OID]
+);
 statement!(BURY, "bury.sql", [INT8ARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
 statement!(EXTEND, "extend.sql", [INT8OID, INT8OID, TIMESTAMPTZOID, FLOAT8OID, JSONBOID]);
 statement!(EXPIRED, "expired.sql", [TIMESTAMPTZOID, INT8OID]);
@@ -165,10 +187,7 @@ pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcom
 
 /// Stores tasks under the given ids.
 pub fn insert_many(spi: &Spi, tasks: &[(i64, &NewTask)], now: Moment) -> Outcome<()> {
-    fn column<T: pgrx::IntoDatum>(
-        tasks: &[(i64, &NewTask)],
-        value: impl Fn(&NewTask) -> T,
-    ) -> Option<Datum> {
+    fn column<T: pgrx::IntoDatum>(tasks: &[(i64, &NewTask)], value: impl Fn(&NewTask) -> T) -> Option<Datum> {
         arg(tasks.iter().map(|(_, task)| value(task)).collect::<Vec<T>>())
     }
     let args = [
@@ -225,7 +244,10 @@ pub fn free_key(spi: &Spi, task_type: &str, key: &str, id: i64) -> Outcome<()> {
 pub enum Finish<'a> {
     Succeeded,
     /// With the reason, and an error for each task's history if it failed at the same time.
-    Cancelled { reason: Option<&'a str>, errors: Option<&'a [String]> },
+    Cancelled {
+        reason: Option<&'a str>,
+        errors: Option<&'a [String]>,
+    },
 }
 
 /// Moves tasks to `done`, frees their keys, and returns the ids of those that were moved. Ids
@@ -410,4 +432,3 @@ pub fn whereabouts(spi: &Spi, id: i64) -> Outcome<Whereabouts> {
         _ => Whereabouts::Finished { state },
     })
 }
-

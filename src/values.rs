@@ -77,7 +77,8 @@ impl FromDatum for Seconds {
         // SAFETY: a datum of type interval points to an Interval.
         let interval = unsafe { &*datum.cast_mut_ptr::<pg_sys::Interval>() };
         // PostgreSQL 17 and later write infinite intervals as the extreme of every field.
-        let extreme = |end: i32, far: i64| interval.month == end && interval.day == end && interval.time == far;
+        let extreme =
+            |end: i32, far: i64| interval.month == end && interval.day == end && interval.time == far;
         if extreme(i32::MAX, i64::MAX) {
             return Some(Seconds(f64::INFINITY));
         }
@@ -106,13 +107,11 @@ pub fn parse_interval(text: &str) -> Option<Seconds> {
 
 /// Calls a type's input function, and turns its complaint into None. That needs no
 /// subtransaction: these functions compute and change nothing.
-fn parse<T: FromDatum>(
-    input: unsafe fn(pg_sys::FunctionCallInfo) -> Datum,
-    text: &str,
-) -> Option<T> {
+fn parse<T: FromDatum>(input: unsafe fn(pg_sys::FunctionCallInfo) -> Datum, text: &str) -> Option<T> {
     let text = std::ffi::CString::new(text).ok()?;
     pgrx::PgTryBuilder::new(std::panic::AssertUnwindSafe(|| {
-        let (text, no_type, no_modifier) = (Datum::from(text.as_ptr()), Datum::from(0usize), Datum::from(-1i32));
+        let (text, no_type, no_modifier) =
+            (Datum::from(text.as_ptr()), Datum::from(0usize), Datum::from(-1i32));
         // SAFETY: an input function takes a C string, a type oid and a type modifier.
         unsafe { pgrx::direct_function_call::<T>(input, &[Some(text), Some(no_type), Some(no_modifier)]) }
     }))
@@ -141,7 +140,8 @@ impl Jsonb {
     /// What `jsonb_typeof` says: object, array, string, number, boolean or null.
     pub fn kind(self) -> String {
         // SAFETY: jsonb_typeof takes a jsonb and returns a text.
-        unsafe { pgrx::direct_function_call::<String>(pg_sys::jsonb_typeof, &[Some(self.0)]) }.unwrap_or_default()
+        unsafe { pgrx::direct_function_call::<String>(pg_sys::jsonb_typeof, &[Some(self.0)]) }
+            .unwrap_or_default()
     }
 }
 

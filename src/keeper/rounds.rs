@@ -9,7 +9,8 @@ use pgrx::pg_sys::TEXTOID;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-static EXTENSION: Statement = Statement::new("select from pg_catalog.pg_extension where extname = 'taskq'", &[]);
+static EXTENSION: Statement =
+    Statement::new("select from pg_catalog.pg_extension where extname = 'taskq'", &[]);
 /// One keeper a database: the lock is held for the life of the session. The first number is
 /// "task" in ASCII; `_run_duty` uses the same with the duty as the second one.
 static ONLY_ONE: Statement = Statement::new("select pg_catalog.pg_try_advisory_lock(1952539499, 0)", &[]);
