@@ -127,3 +127,32 @@ comment on column taskq.alerts.state is 'open, acknowledged or cleared.';
 create view taskq.duties as
   select d.name as duty, d.every, d.finished_at, d.rows, d.error, d.error_at from taskq.duty d;
 comment on view taskq.duties is 'The keeper''s duties and how their last round went. A round that changed nothing is noted every 10 seconds only.';
+
+-- A column of a view that is just one of a table has that table's comment.
+do $$
+declare
+  v_column record;
+begin
+  for v_column in
+    select v.relname as view, a.attname as name, pg_catalog.min(d.description) as comment
+      from pg_catalog.pg_class v
+      join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) v.relnamespace
+                                    and n.nspname operator(pg_catalog.=) 'taskq'
+      join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) v.oid and a.attnum operator(pg_catalog.>) 0
+      join (values ('tasks', 'task'), ('running', 'task'), ('finished', 'done'), ('dead_letters', 'dead_letter'),
+                   ('alerts', 'alert'), ('duties', 'duty')) pair(view, base) on pair.view operator(pg_catalog.=) v.relname
+      join pg_catalog.pg_class t on t.relnamespace operator(pg_catalog.=) n.oid and t.relname operator(pg_catalog.=) pair.base
+      join pg_catalog.pg_attribute b on b.attrelid operator(pg_catalog.=) t.oid
+                                    and b.attname operator(pg_catalog.=) a.attname
+      join pg_catalog.pg_description d on d.objoid operator(pg_catalog.=) t.oid
+                                      and d.classoid operator(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+                                      and d.objsubid operator(pg_catalog.=) b.attnum
+     where v.relkind operator(pg_catalog.=) 'v'
+       and pg_catalog.col_description(v.oid, a.attnum) is null
+     group by v.relname, a.attname
+  loop
+    execute pg_catalog.format('comment on column taskq.%I.%I is %L', v_column.view, v_column.name, v_column.comment);
+  end loop;
+end
+$$;
+comment on column taskq.duties.duty is 'The duty; the function taskq._duty_<name> does one round of it.';

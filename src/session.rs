@@ -22,3 +22,9 @@ pub fn random() -> f64 {
     // SAFETY: drandom is random(), which takes no argument.
     unsafe { pgrx::direct_function_call::<f64>(pg_sys::drandom, &[]) }.unwrap_or(0.5)
 }
+
+/// Refuses settings that begin with `taskq.` and are not ours, such as misspelt ones.
+pub fn reserve_settings_prefix() {
+    // SAFETY: takes a C string and copies it.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"taskq".as_ptr()) }
+}

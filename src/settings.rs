@@ -45,4 +45,5 @@ pub fn init() {
         GucContext::Suset,
         GucFlags::NO_SHOW_ALL,
     );
+    crate::session::reserve_settings_prefix();
 }
