@@ -1,0 +1,26 @@
+//! Real PostgreSQL servers for tests: started, crashed, restarted and removed.
+//!
+//! `tests/run.sh` (stage `server`) says where things are:
+//!
+//! - `TASKQ_TEST_BINDIR`: the programs of a PostgreSQL server that has taskq installed
+//! - `TASKQ_TEST_DIR`: a short folder that the server's user can write to
+//! - `TASKQ_TEST_USER`: who runs the servers, if the tests run as root; else empty
+//!
+//! A test waits for what must come to pass, with a generous limit, and never measures speed.
+
+mod process;
+mod random;
+mod server;
+mod session;
+mod wait;
+
+pub use process::{anonymous_memory, cpu_seconds, signal};
+pub use random::Random;
+pub use server::{Database, Server, Shared, Stop};
+pub use session::{Session, sqlstate};
+pub use wait::{eventually, pause};
+
+/// Signals by name.
+pub mod signals {
+    pub use libc::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
+}

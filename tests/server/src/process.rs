@@ -1,0 +1,59 @@
+//! Processes: signals, children, memory.
+
+use std::fs;
+
+/// Sends a signal. A process that is gone already is none of our concern.
+#[allow(unsafe_code)]
+pub fn signal(pid: u32, signal: i32) {
+    let pid = i32::try_from(pid).expect("a process id");
+    assert!(pid > 1, "refusing to signal process {pid}");
+    // SAFETY: a system call without pointers.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Runs a function when this program ends: test files keep their server in a static, and statics
+/// are not dropped.
+#[allow(unsafe_code)]
+pub fn at_exit(function: extern "C" fn()) {
+    // SAFETY: the function lives as long as the program.
+    unsafe { libc::atexit(function) };
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    // A zombie is dead, whatever its parent does about it.
+    state_and_parent(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
+}
+
+pub fn children(parent: u32) -> Vec<u32> {
+    fs::read_dir("/proc")
+        .expect("/proc")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| state_and_parent(*pid).is_some_and(|(_, of)| of == parent))
+        .collect()
+}
+
+fn state_and_parent(pid: u32) -> Option<(String, u32)> {
+    let fields = stat(pid)?;
+    Some((fields.first()?.clone(), fields.get(1)?.parse().ok()?))
+}
+
+/// The fields of /proc/PID/stat behind the name (which may contain anything).
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(line.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Seconds of processor time a process has used so far.
+pub fn cpu_seconds(pid: i32) -> f64 {
+    let fields = stat(u32::try_from(pid).expect("a process id")).expect("a living process");
+    let ticks: f64 = fields[11..13].iter().map(|field| field.parse::<f64>().expect("ticks")).sum();
+    ticks / 100.0
+}
+
+/// Bytes of memory that a process has for itself: without shared memory and program text, which
+/// count for it when it first touches them.
+pub fn anonymous_memory(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("RssAnon");
+    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("kilobytes") * 1024
+}

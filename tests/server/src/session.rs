@@ -1,0 +1,59 @@
+//! Short forms for what tests ask a server.
+
+use postgres::types::{FromSql, ToSql};
+use postgres::{Client, Error};
+
+type Param<'a> = &'a (dyn ToSql + Sync);
+
+/// What tests do with a connection.
+pub trait Session {
+    /// The first column of the only row.
+    fn value<T: for<'a> FromSql<'a>>(&mut self, sql: &str, params: &[Param]) -> T;
+    /// The first column of all rows.
+    fn column<T: for<'a> FromSql<'a>>(&mut self, sql: &str, params: &[Param]) -> Vec<T>;
+    /// Runs statements without parameters or results.
+    fn run(&mut self, sql: &str);
+    /// Claims, and returns ids with their tokens, in the order of the answer.
+    fn claim(&mut self, n: i32) -> Vec<(i64, i64)>;
+    fn complete(&mut self, id: i64, token: i64) -> Result<(), Error>;
+    /// The process that serves this connection.
+    fn pid(&mut self) -> i32;
+}
+
+impl Session for Client {
+    fn value<T: for<'a> FromSql<'a>>(&mut self, sql: &str, params: &[Param]) -> T {
+        self.query_one(sql, params).unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
+    fn column<T: for<'a> FromSql<'a>>(&mut self, sql: &str, params: &[Param]) -> Vec<T> {
+        let rows = self.query(sql, params).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    fn run(&mut self, sql: &str) {
+        self.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    fn claim(&mut self, n: i32) -> Vec<(i64, i64)> {
+        let rows = self.query("select id, token from taskq.claim($1)", &[&n]).expect("claim");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    fn complete(&mut self, id: i64, token: i64) -> Result<(), Error> {
+        self.execute("select taskq.complete($1, $2)", &[&id, &token]).map(|_| ())
+    }
+
+    fn pid(&mut self) -> i32 {
+        self.value("select pg_backend_pid()", &[])
+    }
+}
+
+/// The SQLSTATE of what must have failed.
+pub fn sqlstate<T>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(_) => panic!("this should have failed"),
+        Err(error) => {
+            error.code().unwrap_or_else(|| panic!("not an answer of the server: {error:?}")).code().to_owned()
+        }
+    }
+}

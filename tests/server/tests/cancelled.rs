@@ -1,0 +1,153 @@
+//! Statements that are cancelled half way: nothing is left behind, in the tables or in memory.
+
+use postgres::Client;
+use std::thread;
+use taskq_server_tests::{Random, Session, Shared, anonymous_memory, eventually, sqlstate};
+
+static SERVER: Shared = Shared::new("cancelled", &["taskq.keeper = off"]);
+
+/// Makes every claimed row take its time.
+const SLOW: &str = "create function slow() returns trigger language plpgsql as
+       $$ begin perform pg_sleep(0.25); return new; end $$;
+     create trigger slow before update on taskq.task for each row execute function slow()";
+
+const MEGABYTE: u64 = 1024 * 1024;
+
+fn assert_three_claimable_at_first_attempt(client: &mut Client) {
+    assert_eq!(client.value::<i64>("select count(*) from taskq.task where state = 'running'", &[]), 0);
+    client.run("begin");
+    let attempts = client.column::<i32>("select attempt from taskq.claim(10)", &[]);
+    client.run("rollback");
+    assert_eq!(attempts, [1, 1, 1]);
+}
+
+fn enqueue_three(client: &mut Client) {
+    client.value::<i64>("select count(taskq.enqueue('t')) from generate_series(1, 3)", &[]);
+}
+
+/// Calls a claim in another thread and cancels it when its session is seen in `event`.
+fn claim_and_cancel(claimer: &mut Client, other: &mut Client, event: &str) -> String {
+    let pid = claimer.pid();
+    thread::scope(|scope| {
+        let claim = scope.spawn(|| sqlstate(claimer.query("select * from taskq.claim(3)", &[])));
+        eventually("the claim waits", 30, || {
+            other.value::<bool>(
+                "select exists (select from pg_stat_activity where pid = $1 and wait_event = $2)",
+                &[&pid, &event],
+            )
+        });
+        assert!(other.value::<bool>("select pg_cancel_backend($1)", &[&pid]));
+        claim.join().expect("the claim")
+    })
+}
+
+#[test]
+fn a_claim_cancelled_while_it_is_slow_leaves_nothing_running() {
+    let database = SERVER.database("slow");
+    let (mut claimer, mut other) = (database.connect(), database.connect());
+    enqueue_three(&mut other);
+    other.run(SLOW);
+    claimer.run("set statement_timeout = '300 ms'");
+    assert_eq!(sqlstate(claimer.query("select * from taskq.claim(3)", &[])), "57014");
+    claimer.run("reset statement_timeout");
+    assert_eq!(claim_and_cancel(&mut claimer, &mut other, "PgSleep"), "57014");
+    other.run("drop trigger slow on taskq.task");
+    assert_three_claimable_at_first_attempt(&mut other);
+    assert_three_claimable_at_first_attempt(&mut claimer);
+}
+
+#[test]
+fn a_claim_cancelled_while_it_waits_for_a_lock_leaves_nothing_running() {
+    let database = SERVER.database("waits");
+    let (mut claimer, mut other, mut locker) = (database.connect(), database.connect(), database.connect());
+    enqueue_three(&mut other);
+    locker.run("begin; lock table taskq.task in access exclusive mode");
+    claimer.run("set statement_timeout = '300 ms'");
+    assert_eq!(sqlstate(claimer.query("select * from taskq.claim(3)", &[])), "57014");
+    claimer.run("set statement_timeout = 0; set lock_timeout = '300 ms'");
+    assert_eq!(sqlstate(claimer.query("select * from taskq.claim(3)", &[])), "55P03");
+    claimer.run("reset lock_timeout");
+    assert_eq!(claim_and_cancel(&mut claimer, &mut other, "relation"), "57014");
+    locker.run("rollback");
+    assert_three_claimable_at_first_attempt(&mut claimer);
+}
+
+#[test]
+fn a_claim_goes_by_tasks_that_others_have_locked() {
+    let database = SERVER.database("skips");
+    let (mut claimer, mut locker) = (database.connect(), database.connect());
+    enqueue_three(&mut claimer);
+    locker.run("begin; select from taskq.task where id = 2 for update");
+    claimer.run("set statement_timeout = '20 s'");
+    assert_eq!(claimer.column::<i64>("select id from taskq.claim(3)", &[]), [1, 3]);
+}
+
+#[test]
+fn the_memory_of_a_session_stays_flat_over_2000_cancelled_claims() {
+    let database = SERVER.database("memory1");
+    let (mut claimer, mut other) = (database.connect(), database.connect());
+    enqueue_three(&mut other);
+    other.run(SLOW);
+    let pid = claimer.pid();
+    claimer.run("set statement_timeout = '1 ms'");
+    let claim = claimer.prepare("select * from taskq.claim(3)").expect("prepare");
+    let mut rounds = |count| {
+        for _ in 0..count {
+            assert_eq!(sqlstate(claimer.query(&claim, &[])), "57014");
+        }
+        anonymous_memory(pid)
+    };
+    let before = rounds(200);
+    let after = rounds(2000);
+    assert!(after < before + 2 * MEGABYTE, "{before} bytes before, {after} after");
+    other.run("drop trigger slow on taskq.task");
+    assert_three_claimable_at_first_attempt(&mut other);
+}
+
+#[test]
+fn the_memory_of_a_session_stays_flat_over_20000_verbs() {
+    let database = SERVER.database("memory2");
+    let mut client = database.connect();
+    client.run("set synchronous_commit = off");
+    let pid = client.pid();
+    let mut random = Random::new(Random::seed());
+    let mut statements = Vec::new();
+    for text in [
+        "select taskq.enqueue('t', jsonb_build_object('text', repeat('x', $1)))",
+        "select taskq.complete($1, $2)",
+        "select * from taskq.fail($1, $2, 'oops', '0 s')",
+        "select * from taskq.extend($1, $2, progress => '{\"at\": 1}')",
+        "select taskq.release($1, $2)",
+        "select taskq.enqueue('t', unique_key => 'one')",
+        "select taskq.claim(-1)",
+        "select id, token from taskq.claim(2, array['none', 'default'], 'me', '1 minute')",
+    ] {
+        statements.push(client.prepare(text).expect("prepare"));
+    }
+    let [enqueue, complete, fail, extend, release, unique, invalid, claim] = &statements[..] else {
+        unreachable!()
+    };
+    let mut verbs = |count| {
+        let mut calls = 0;
+        while calls < count {
+            for _ in 0..2 {
+                client.query(enqueue, &[&(random.below(500) as i32)]).expect("enqueue");
+            }
+            client.query(unique, &[]).expect("enqueue");
+            let tasks = client.query(claim, &[]).expect("claim");
+            for task in &tasks {
+                let (id, token): (i64, i64) = (task.get(0), task.get(1));
+                client.query(extend, &[&id, &token]).expect("extend");
+                let verb = [complete, complete, complete, fail, release][random.below(5) as usize];
+                client.query(verb, &[&id, &token]).expect("a verb");
+                assert_eq!(sqlstate(client.query(verb, &[&id, &token])), "TQ001");
+            }
+            assert_eq!(sqlstate(client.query(invalid, &[])), "22023");
+            calls += 5 + 3 * tasks.len();
+        }
+        anonymous_memory(pid)
+    };
+    let before = verbs(3000);
+    let after = verbs(20_000);
+    assert!(after < before + 2 * MEGABYTE, "{before} bytes before, {after} after");
+}
