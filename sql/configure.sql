@@ -3,7 +3,8 @@
 -- The settings there are: scope, name, type, bounds (seconds for intervals), default, meaning.
 create function taskq._settings()
   returns table (scope text, name text, type text, low double precision, high double precision, fallback jsonb, meaning text)
-  language sql immutable rows 11 set search_path = pg_catalog, pg_temp as $$
+  language sql immutable rows 11 set search_path = pg_catalog, pg_temp
+  set intervalstyle = 'postgres' as $$
   values
     ('queue', 'lease',              'interval', 0.001, 31622400,   to_jsonb(taskq._default_lease()::text),
      'how long a claim holds a task'),
@@ -62,7 +63,7 @@ begin
       v_value := case
         when v_setting.type = 'interval' and v_given.type = 'string' then extract(epoch from v_given.text::interval)
         when v_setting.type = 'number' and v_given.type = 'number' then v_given.text::double precision
-        when v_setting.type = 'integer' and v_given.type = 'number' and v_given.text::numeric % 1 = 0
+        when v_setting.type = 'integer' and v_given.type = 'number' and v_given.text ~ '^-?[0-9]+$'
           then v_given.text::double precision
       end;
       if v_setting.type = 'name' and v_given.type = 'string' then
@@ -97,7 +98,8 @@ comment on function taskq._effective(text, jsonb) is
 -- Errors: 22023, listing the valid settings.
 -- Locks and writes: the row of queue.
 create function taskq.configure_queue(queue text, settings jsonb) returns jsonb
-  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+  set intervalstyle = 'postgres' as $$
 declare
   v_row taskq.queue;
 begin
@@ -119,7 +121,8 @@ comment on function taskq.configure_queue is
 -- configure_type: the same for a task type. Queue, priority and max_retries count for tasks
 -- enqueued from then on; lease at the next claim; the backoff at the next failure.
 create function taskq.configure_type(task_type text, settings jsonb) returns jsonb
-  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+  set intervalstyle = 'postgres' as $$
 declare
   v_row taskq.task_type;
 begin

@@ -27,8 +27,8 @@ begin
   if redrive.max_tasks < 0 then
     perform taskq._refuse('22023', 'max_tasks must not be negative', 'Give a number of tasks, or NULL for all.');
   end if;
-  if redrive.per_second is not null and (redrive.per_second = 'NaN' or redrive.per_second <= 0 or redrive.per_second > 1000000) then
-    perform taskq._refuse('22023', 'per_second must be more than 0 and at most 1000000', 'Give the number of tasks a second, such as 0.5 or 20.');
+  if redrive.per_second is not null and redrive.per_second not between 0.0001 and 1000000 then
+    perform taskq._refuse('22023', 'per_second must be between 0.0001 and 1000000', 'Give the number of tasks a second, such as 0.5 or 20.');
   end if;
   if redrive.per_second is not null then
     v_step := make_interval(secs => (1 / redrive.per_second)::double precision);
