@@ -26,7 +26,7 @@
 -- Order of claims: priority (higher first), run_at, id. The index task_ready_idx
 -- keeps each lane (a queue and a priority) in that order, running tasks included,
 -- so a claim changes no indexed column and is a heap-only update (HOT): no index
--- is written, and the fillfactor leaves room on the page for the new version.
+-- is written. The fillfactor leaves room on the page for the new versions, which are larger.
 --
 -- Nobody but the extension's owner reads or writes these tables: the functions
 -- are the way in (files enqueue, claim, finish ...), the views the way to look.
@@ -148,7 +148,7 @@ create table taskq.task (
                           and attempt > 0 and token > 0
       else false
     end)
-) with (fillfactor = 50);
+) with (fillfactor = 40);
 create index task_ready_idx on taskq.task (queue, priority desc, run_at, id);
 
 comment on table taskq.task is 'Every unfinished task, one row. Waiting tasks have no lease and no worker; running ones have both.';
