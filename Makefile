@@ -5,7 +5,7 @@ PROFILE ?= release
 export PG PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench install installcheck psql prerequisites build lint unit regress isolation server clean distclean
+.PHONY: help demo test bench install installcheck psql prerequisites build lint unit regress isolation server readme clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,8 @@ isolation: ## tests of races between two sessions
 	@STAGE=isolation tests/run.sh
 server: ## tests that start servers of their own
 	@STAGE=server tests/run.sh
+readme: ## what the README shows
+	@STAGE=readme tests/run.sh
 clean: ## stop servers, remove clusters and build output
 	@tools/clean.sh
 distclean: ## and also cargo-pgrx and the Python environment

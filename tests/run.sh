@@ -18,44 +18,44 @@ stage_build() { tools/build.sh; }
 stage_pgrx() {   # tests in Rust, some of them inside a server
     local runas=()
     [[ $(id -u) != 0 ]] || runas=(--runas "$SERVER_USER")
-    server_dir "$RUN/pgrx" 700
-    USER=$(id -un) "$(cargo_pgrx)" pgrx test "pg$PG" --pgdata "$RUN/pgrx/data" "${runas[@]}"
+    server_dir "$RUN/test/pgrx" 700
+    USER=$(id -un) "$(cargo_pgrx)" pgrx test "pg$PG" --pgdata "$RUN/test/pgrx/data" "${runas[@]}"
 }
 stage_regress() { CONF='fsync = off' tools/cluster.sh run regress tests/regress/run.sh; }
 stage_isolation() { CONF='fsync = off' tools/cluster.sh run isolation tests/isolation/run.sh; }
 stage_server() {   # tests in Rust that start servers of their own
-    server_dir "$RUN/servers" 755
-    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/servers \
+    server_dir "$RUN/test/servers" 755
+    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/servers \
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests
 }
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
+stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 
 # What a stage needs to have something to do.
 declare -A needs=([pgrx]=src [regress]=tests/regress/sql [isolation]=tests/isolation/specs
-                  [server]=tests/server [demo]=examples/approval/demo.py)
+                  [server]=tests/server [demo]=examples/approval/demo.py [readme]=tests/readme)
 
 stop_all() {
-    local pidfile
-    for name in regress isolation demotest; do stop_server "$RUN/$name/data" fast; done
-    for pidfile in "$RUN"/{pgrx,servers}/{,*/,*/*/}*/postmaster.pid; do
-        stop_server "$(dirname "$pidfile")" immediate
-    done
-    rm -rf "$RUN"/{pgrx,servers}
+    for name in regress isolation demotest readme; do stop_server "$RUN/$name/data" fast; done
+    stop_servers "$RUN/test" immediate
+    rm -rf "$RUN/test"
 }
 trap stop_all EXIT
 
 logged() { "${@:2}" 2>&1 | (trap '' INT TERM HUP; exec tee "$1"); }
 
-# Sums up: cargo test, pg_regress, and the line that our own programs end with.
+# Sums up the results of cargo test, pg_regress, the demo's expectations and the README's check.
 count() {
-    awk '/^test result: /                     { p += $4; f += $6 }
-         match($0, /All [0-9]+ tests passed/)  { split(substr($0, RSTART), w, " "); p += w[2] }
+    awk '/^test result: / { p += $4; f += $6 }
+         match($0, /All [0-9]+ tests passed/) { split(substr($0, RSTART), w, " "); p += w[2] }
          match($0, /[0-9]+ of [0-9]+ tests failed/) { split(substr($0, RSTART), w, " "); f += w[1]; p += w[3] - w[1] }
-         /^[0-9]+ passed, [0-9]+ failed$/     { p += $1; f += $3 }
-         END                                  { print p + 0, f + 0 }' "$1"
+         /^ +\[ok\] / { p++ }
+         /^ +\[NOT OK\] / { f++ }
+         /^[0-9]+ passed, [0-9]+ failed$/ { p += $1; f += $3 }
+         END { print p + 0, f + 0 }' "$1"
 }
 
-all='lint build pgrx regress isolation server demo'
+all='lint build pgrx regress isolation server demo readme'
 stages=${STAGE:-$all}
 [[ " $stages " == *\ build\ * || $stages == lint ]] || stages="build $stages"
 [[ " $stages " != *\ lint\ * ]] || tools/build.sh prepare

@@ -5,9 +5,7 @@ set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-for pidfile in "$RUN"/{,*/,*/*/}*/postmaster.pid; do
-    stop_server "$(dirname "$pidfile")" fast
-done
+stop_servers "$RUN" fast
 rm -rf "$RUN"
 for part in "$BUILD"/*; do
     [[ $part == "$BUILD/tools" ]] || rm -rf "$part"

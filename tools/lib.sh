@@ -89,7 +89,12 @@ stop_server() {   # DATA MODE
     pid=$(head -n 1 "$data/postmaster.pid" 2> /dev/null) || return 0
     [[ $(readlink "/proc/$pid/cwd") == "$(realpath "$data")" ]] || return 0
     as_server "$(tree_bin "$TREE")/pg_ctl" -D "$data" -m "$mode" -w -t 30 -s stop ||
-        as_server "$(tree_bin "$TREE")/pg_ctl" -D "$data" -m immediate -w -s stop
+        as_server "$(tree_bin "$TREE")/pg_ctl" -D "$data" -m immediate -w -s stop || [[ ! -e /proc/$pid ]]
+}
+stop_servers() {   # FOLDER MODE: all that have their data somewhere in it
+    local pidfiles pidfile
+    mapfile -t pidfiles < <(find "$1" -name postmaster.pid 2> /dev/null)
+    for pidfile in "${pidfiles[@]}"; do stop_server "$(dirname "$pidfile")" "$2"; done
 }
 
 # Runs a command in a process group of its own, so that on a signal all of it can be ended before
