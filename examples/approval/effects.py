@@ -57,12 +57,16 @@ def write_report(conn: psycopg.Connection, to: Surroundings, approval_id: int) -
     partner, title, credit_limit = row
 
     figure = Figure(figsize=(4.2, 2.6), dpi=80)
-    axes = figure.add_subplot(position=(0.22, 0.2, 0.73, 0.67))
-    axes.barh([goods for goods, _ in items], [amount for _, amount in items], color="#4878a8")
-    axes.set_xlabel(f"total {sum(amount for _, amount in items):,.0f} of {credit_limit:,.0f}", fontsize=8)
-    axes.set_title(f"Approval {approval_id}: {title}, {partner}", fontsize=9)
+    axes = figure.add_subplot(position=(0.22, 0.05, 0.73, 0.75))
+    bars = axes.barh([goods for goods, _ in items], [amount for _, amount in items], color="#4878a8")
+    axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=3)
+    axes.margins(x=0.2)
+    axes.set_xticks([])
     axes.tick_params(labelsize=8)
-    axes.locator_params(axis="x", nbins=5)
+    total = sum(amount for _, amount in items)
+    axes.set_title(
+        f"Approval {approval_id}: {title}, {partner}\n{total:,.0f} of at most {credit_limit:,.0f}", fontsize=9
+    )
 
     # Written beside its place and renamed: whoever looks sees a whole file or none,
     # and a second run after a crash replaces the first.

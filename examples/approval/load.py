@@ -11,9 +11,9 @@ from observe import QUEUES, Held, backlog, held_by, scalar, sessions_of, unfinis
 from stage import Stage
 from story import StoryEnds, bar, median_and_p95
 
-LOAD = 360
-LOAD_PER_SECOND = 40
-TASKS_PER_CHARACTER = 20
+LOAD = 220
+LOAD_PER_SECOND = 30
+TASKS_PER_CHARACTER = 14
 WORKERS = ("worker-1", "worker-2", "worker-3")
 VICTIM = "worker-2"
 REPLACEMENT = "worker-4"
