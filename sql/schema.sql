@@ -259,6 +259,10 @@ comment on column taskq.dead_letter.errors is 'Its failures, oldest first: attem
 -- ---------------------------------------------------------------------------
 -- The keeper makes the days ahead (file archive). A default partition catches
 -- what finds no day, so complete works although no keeper runs.
+--
+-- Primary key and indexes stand on the partitions, not on the parents: pg_dump
+-- knows the days as tables of their own, and a parent that comes with an index
+-- gives it to a day before pg_restore does: "multiple primary keys".
 
 create table taskq.done (
   id            bigint not null,
@@ -280,11 +284,13 @@ create table taskq.done (
   progress      jsonb,
   result        jsonb,
   errors        jsonb,
-  primary key (id, finished_at),
-  constraint done_state check (state in ('succeeded', 'cancelled'))
+  early         boolean not null default false,
+  constraint done_state check (state in ('succeeded', 'cancelled')),
+  constraint done_early check (not early)
 ) partition by range (finished_at);
-create index done_queue_idx on taskq.done (queue, finished_at);
 create table taskq.done_default partition of taskq.done default;
+alter table taskq.done_default add constraint done_default_pkey primary key (id, finished_at);
+create index done_default_queue_idx on taskq.done_default (queue, finished_at);
 comment on table taskq.done is 'Finished tasks (succeeded, cancelled) until their retention is over. Partitioned by the day of finished_at, UTC.';
 comment on column taskq.done.id is 'The id of the task, unchanged.';
 comment on column taskq.done.queue is 'The queue it waited in.';
@@ -305,13 +311,38 @@ comment on column taskq.done.headers is 'Its headers.';
 comment on column taskq.done.progress is 'What its worker last reported.';
 comment on column taskq.done.result is 'What complete stored.';
 comment on column taskq.done.errors is 'Its failures, oldest first. At most the last 20.';
+comment on column taskq.done.early is 'Whether it went to the archive before its day did, because its queue has a shorter retention than others. Never in done.';
 comment on table taskq.done_default is 'Catches finished tasks whose day has no partition yet. Emptied by the archive duty.';
 
--- the comments of its columns come with it
-create table taskq.archive (like taskq.done including all) partition by range (finished_at);
-create table taskq.archive_default partition of taskq.archive default;
-comment on table taskq.archive is 'Finished tasks whose retention is over: days detached from done and attached here, no row copied.';
-comment on table taskq.archive_default is 'Rows of queues with a shorter retention than the others, moved here one batch at a time.';
+-- The archive has two halves, because a day that is attached must not meet rows of it that went
+-- ahead. The comments of the columns come with them; the constraints would be in the way of early.
+create table taskq.archive (like taskq.done including all excluding constraints) partition by list (early);
+create table taskq.archive_day partition of taskq.archive for values in (false) partition by range (finished_at);
+create table taskq.archive_default partition of taskq.archive_day default;
+alter table taskq.archive_default add constraint archive_default_pkey primary key (id, finished_at);
+create index archive_default_queue_idx on taskq.archive_default (queue, finished_at);
+create table taskq.archive_early partition of taskq.archive for values in (true);
+alter table taskq.archive_early add constraint archive_early_pkey primary key (id, finished_at);
+create index archive_early_queue_idx on taskq.archive_early (queue, finished_at);
+create index archive_early_finished_idx on taskq.archive_early (finished_at);
+comment on table taskq.archive is 'Finished tasks whose retention is over.';
+comment on table taskq.archive_day is 'Whole days, detached from done and attached here: no row is copied.';
+comment on table taskq.archive_default is 'Tasks that somebody put into the archive by hand. The archive duty moves them to archive_early.';
+comment on table taskq.archive_early is 'Tasks of queues with a shorter retention than others: moved here row by row, before their day comes.';
+
+create table taskq.archive_trouble (
+  step         text collate "C" primary key,
+  failed_since timestamptz not null,
+  failed_at    timestamptz not null,
+  error        text not null,
+  held_by      text
+);
+comment on table taskq.archive_trouble is 'Steps of the archive duty that failed at their last try. They are tried again every round; the row goes when they succeed.';
+comment on column taskq.archive_trouble.step is 'The step, as the archive file names it.';
+comment on column taskq.archive_trouble.failed_since is 'Since when it has failed at every try.';
+comment on column taskq.archive_trouble.failed_at is 'When it failed last.';
+comment on column taskq.archive_trouble.error is 'SQLSTATE and message of the last failure.';
+comment on column taskq.archive_trouble.held_by is 'The transactions that stood in the way of its locks then, oldest first.';
 
 -- ---------------------------------------------------------------------------
 -- alert, duty, granted_part: what the keeper and the operator keep
@@ -389,7 +420,9 @@ select pg_catalog.pg_extension_config_dump('taskq.dead_letter', '');
 select pg_catalog.pg_extension_config_dump('taskq.done', '');
 select pg_catalog.pg_extension_config_dump('taskq.done_default', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive', '');
+select pg_catalog.pg_extension_config_dump('taskq.archive_day', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_default', '');
+select pg_catalog.pg_extension_config_dump('taskq.archive_early', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert_id_seq', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert', '');
 select pg_catalog.pg_extension_config_dump('taskq.granted_part', '');
