@@ -13,10 +13,14 @@ server_dev() {
     pg_config=$(system_pg_config)
     test -e "$("$pg_config" --includedir-server)/postgres.h" -a -e "$("$pg_config" --pgxs)"
 }
-libclang() { compgen -G "${LIBCLANG_PATH:-/usr/lib*/llvm*/lib*}/libclang*.so*" || compgen -G '/usr/lib*/libclang*.so*'; }
+libclang() { compgen -G "${LIBCLANG_PATH:-/usr/lib*/llvm*/lib*}/libclang[.-][0-9s]*" || compgen -G '/usr/lib*/libclang[.-][0-9s]*'; }
 c_compiler() { echo '#include <stdio.h>' | cc -E -; }
+may_sudo() { have sudo || return; sudo -n true 2> /dev/null || { [[ -t 0 ]] && sudo true; }; }
 
-have cargo || die "cargo is missing: install Rust $(sed -nE 's/^rust-version = "(.*)"/\1/p' "$ROOT/Cargo.toml") (rustup), then try again"
+rust=$(sed -nE 's/^rust-version = "(.*)"/\1/p' "$ROOT/Cargo.toml")
+have cargo || die "cargo is missing: install Rust $rust (with rustup), then try again"
+printf '%s\n' "$rust" "$(rustc --version | cut -d ' ' -f 2)" | sort -VC ||
+    die "Rust $rust or newer is needed, and this is $(rustc --version)"
 
 need "postgresql-$PG" server
 need "postgresql-server-dev-$PG" server_dev
@@ -37,7 +41,7 @@ if ((${#missing[@]})); then
     have apt-get || die "missing: ${missing[*]} (Debian's names). This system has no apt: install them by its own means"
     sudo=()
     if [[ $(id -u) != 0 ]]; then
-        { have sudo && sudo true; } || die "missing packages, and no root or sudo to install them: ${missing[*]}"
+        may_sudo || die "missing Debian packages, and neither root nor sudo to install them: ${missing[*]}"
         sudo=(sudo)
     fi
     # Otherwise the package makes and starts a cluster of its own.
