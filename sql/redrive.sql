@@ -6,8 +6,9 @@
 --   per_second  spreads their run_at, so many a second; NULL: all due at once
 -- A task whose unique key is held by another one is skipped, and so are ids that are not dead.
 -- Errors: 22023.
--- Locks: the rows of dead_letter by rising id. Waits for a transaction that is just taking one
---   of the keys. Writes: dead_letter -> task, unique_key.
+-- Locks: the rows of dead_letter, passing by those that others have locked; then keys in sorted
+--   order, as enqueue_many does, waiting for a transaction that is just taking one of them.
+-- Writes: dead_letter -> task, unique_key.
 create function taskq.redrive(
   queue      text = null,
   task_type  text = null,
@@ -49,7 +50,7 @@ begin
                 and (redrive.ids is null or c.id = any (redrive.ids))
               order by c.died_at, c.id
               limit redrive.max_tasks))
-     order by d.id
+     order by d.task_type, d.unique_key, d.id
        for update skip locked
   loop
     if v_task.unique_key is not null then
