@@ -42,7 +42,7 @@ call taskq.maintain();
 \set VERBOSITY default
 reset role;
 
--- every function there is, and who may call it: a new one must be decided on here
+-- every verb, and every helper that somebody may call: a new one must be decided on here
 select taskq.grant_producer('taskq_test_producer');
 select taskq.grant_worker('taskq_test_worker');
 select taskq.grant_operator('taskq_test_operator');
@@ -52,7 +52,9 @@ select f.proname || '(' || pg_get_function_identity_arguments(f.oid) || ')' as f
        coalesce(string_agg(replace(r.rolname, 'taskq_test_', ''), ' ' order by r.rolname) filter (where has_function_privilege(r.oid, f.oid, 'execute')), 'nobody') as who
   from pg_proc f, pg_roles r
  where f.pronamespace = 'taskq'::regnamespace and r.rolname in ('taskq_test_producer', 'taskq_test_worker', 'taskq_test_operator', 'taskq_test_reader')
- group by f.oid, f.proname, f.prosecdef order by f.proname collate "C";
+ group by f.oid, f.proname, f.prosecdef
+having f.proname !~ '^_' or bool_or(has_function_privilege(r.oid, f.oid, 'execute'))
+ order by f.proname collate "C";
 select role, m.kind, string_agg(m.object, ' ' order by m.object collate "C") as objects
   from unnest(array['producer', 'worker', 'operator', 'reader']) with ordinality r(role, n), test.may('taskq_test_' || role) m
  where m.kind not in ('function', 'procedure') group by n, role, m.kind order by n, m.kind;
