@@ -166,7 +166,7 @@ impl Server {
 
     /// A new database without taskq.
     pub fn empty_database(&self, name: &str) -> Database<'_> {
-        self.connect("postgres").run(&format!("create database {name} template template0"));
+        self.connect("postgres").run(&format!("create database \"{name}\" template template0"));
         Database { server: self, name: name.to_owned() }
     }
 

@@ -109,8 +109,11 @@ fn fill(client: &mut Client, count: i32) {
     );
 }
 
+/// A state, and how to come to it from the one before.
+type Step<'a> = (&'a str, &'a dyn Fn(&mut Client));
+
 /// Brings the tables to a state, then measures: in a session from before, and in one from after.
-fn measure(name: &str, steps: &[(&str, &dyn Fn(&mut Client))]) {
+fn measure(name: &str, steps: &[Step]) {
     let database = SERVER.database(name);
     let mut client = database.connect();
     let mut before = Probe::new("from before", &database);

@@ -1,0 +1,170 @@
+//! pg_dump and pg_restore: every task comes back in the state it had.
+
+use postgres::Client;
+use std::process::Command;
+use taskq_server_tests::{Server, Session, eventually, pause};
+
+/// All rows of all tables that hold tasks, and the settings, keys and grants, as text.
+const EVERYTHING: &str = "
+    select 'task ' || t::text from taskq.task t union all select 'dead ' || d::text from taskq.dead_letter d
+    union all select 'done ' || f::text from taskq.done f union all select 'archive ' || a::text from taskq.archive a
+    union all select 'key ' || k::text from taskq.unique_key k union all select 'once ' || o::text from taskq.once_key o
+    union all select 'queue ' || q::text from taskq.queue q union all select 'type ' || y::text from taskq.task_type y
+    union all select 'grant ' || g::text from taskq.granted_part g union all select 'alert ' || l::text from taskq.alert l
+    order by 1";
+
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().expect("a program");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn counts(client: &mut Client) -> Vec<String> {
+    client.column(
+        "select state || ' ' || count(*) from (
+           select case state when 'running' then state when 'waiting' then
+                    case when run_at > clock_timestamp() then 'scheduled' else 'ready' end end as state from taskq.task
+           union all select 'dead' from taskq.dead_letter
+           union all select state from taskq.done union all select 'archived ' || state from taskq.archive) s
+         group by state order by state",
+        &[],
+    )
+}
+
+/// Equal, or says which rows are not.
+fn assert_same(before: &[String], after: &[String]) {
+    let missing: Vec<_> = before.iter().filter(|row| !after.contains(row)).collect();
+    let added: Vec<_> = after.iter().filter(|row| !before.contains(row)).collect();
+    assert!(missing.is_empty() && added.is_empty(), "missing {missing:#?}, added {added:#?}");
+}
+
+#[test]
+fn a_restored_dump_has_every_task_in_its_state_and_goes_on() {
+    let server = Server::start("dump", &[]);
+    let database = server.database("old");
+    let mut client = database.connect();
+    client.run(
+        "create role app;
+         select taskq.grant_worker('app'), taskq.grant_producer('app');
+         select taskq.configure_queue('mail', '{\"lease\": \"2 minutes\", \"dead_letters_limit\": 10}');
+         select taskq.configure_type('t', '{\"queue\": \"mail\", \"backoff_base\": \"1 s\"}');
+         select taskq.configure_queue('held', '{}'); select taskq.pause('held');
+         select taskq.once('scope', 'seen');
+         select taskq.enqueue('t', jsonb_build_object('n', n), priority => n % 3, unique_key => 'k' || n, headers => '{\"h\": 1}')
+           from generate_series(1, 400) n;
+         select taskq.enqueue('later', delay => '1 day', queue => 'later') from generate_series(1, 100);
+         select taskq.enqueue('held', queue => 'held') from generate_series(1, 10);
+         select taskq.complete(id, token, '{\"ok\": true}') from taskq.claim(100);
+         select * from taskq.claim(50) c, taskq.fail(c.id, c.token, 'dead', retry => false);
+         select * from taskq.claim(20) c, taskq.fail(c.id, c.token, 'again', '1 day');
+         select taskq.cancel(id, 'no need') from taskq.task where state = 'waiting' and queue = 'later' order by id limit 30;
+         select * from taskq.claim(40, lease => '3 minutes', worker => 'lost');
+         insert into taskq.archive select * from taskq.done where state = 'succeeded' order by id limit 25;
+         delete from taskq.done where id in (select id from taskq.archive)",
+    );
+    eventually("the alert is there", 30, || client.value("select count(*) = 1 from taskq.alerts", &[]));
+    let before = counts(&mut client);
+    assert_eq!(
+        before,
+        [
+            "archived succeeded 25",
+            "cancelled 30",
+            "dead 50",
+            "ready 200",
+            "running 40",
+            "scheduled 90",
+            "succeeded 75"
+        ]
+    );
+    let highest: i64 = client.value(
+        "select max(id) from (select id from taskq.task union all select id from taskq.dead_letter
+                              union all select id from taskq.done union all select id from taskq.archive) i",
+        &[],
+    );
+    let all = client.column::<String>(EVERYTHING, &[]);
+    let file = server.data().with_file_name("dump");
+    succeeds(server.program("pg_dump").args(["-Fc", "-d", "old", "-f"]).arg(&file));
+
+    // With a keeper on the way: all at once, so that it never sees the half of it.
+    let restored = server.empty_database("at_once");
+    succeeds(server.program("pg_restore").args(["--single-transaction", "-d", "at_once"]).arg(&file));
+    let mut new = restored.connect();
+    assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
+    eventually("the copy has a keeper", 60, || {
+        new.value("select ok from taskq.health() where \"check\" = 'duty recover'", &[])
+    });
+    assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
+    drop(new);
+
+    // Table by table, with the keeper kept out meanwhile.
+    let restored = server.empty_database("new");
+    server.connect("postgres").run("alter database new set taskq.keeper = off");
+    succeeds(server.program("pg_restore").args(["--exit-on-error", "-d", "new"]).arg(&file));
+    let mut new = restored.connect();
+    assert_eq!(counts(&mut new), before);
+    assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
+    new.run("alter database new reset taskq.keeper");
+    drop((client, new));
+    server.restart();
+    let mut new = restored.connect();
+
+    // It goes on there: new ids, keys, rights, the keeper.
+    assert_eq!(new.value::<i64>("select taskq.enqueue('t', unique_key => 'k399')", &[]), 399);
+    let id: i64 = new.value("select taskq.enqueue('t', unique_key => 'fresh')", &[]);
+    assert!(id > highest, "new id {id} after {highest}");
+    assert!(!new.value::<bool>("select taskq.once('scope', 'seen')", &[]));
+    let alert: i64 = new.value("select nextval('taskq.alert_id_seq')", &[]);
+    assert!(alert > new.value::<i64>("select max(id) from taskq.alert", &[]));
+    new.run("set role app; select taskq.enqueue('t'); reset role");
+    eventually("the copy has a keeper", 60, || {
+        new.value("select ok from taskq.health() where \"check\" = 'keeper running'", &[])
+    });
+    // Running tasks are recovered when their lease ends: here, by a clock that is ahead.
+    let tokens = "select sum(token)::bigint from taskq.task where attempt = 1";
+    let before: i64 = new.value(tokens, &[]);
+    for statement in
+        ["set taskq.test_clock = '+ 10 minutes'", "call taskq.maintain()", "reset taskq.test_clock"]
+    {
+        new.run(statement);
+    }
+    let recovered: i64 = new.value(
+        "select count(*) from taskq.tasks where state = 'ready' and attempt = 1 and last_error = 'lease expired'",
+        &[],
+    );
+    assert_eq!(recovered, 40);
+    assert_eq!(new.value::<i64>(tokens, &[]), before);
+    let redriven: i64 = new.value("select redriven from taskq.redrive('*')", &[]);
+    assert_eq!(redriven, 50);
+    // A claim takes everything that is due, once, with risen tokens.
+    let claimed: Vec<i64> = new.column("select id from taskq.claim(1000)", &[]);
+    assert_eq!(claimed.len(), 190 + 40 + 50 + 2);
+}
+
+#[test]
+fn plain_and_schema_only_dumps_restore_too() {
+    let server = Server::start("dump2", &[]);
+    let database = server.database("old");
+    let mut client = database.connect();
+    client.run("select taskq.enqueue('t') from generate_series(1, 20); select * from taskq.claim(5)");
+    for (name, option, tasks) in [("plain", "--format=plain", 20), ("schema", "--schema-only", 0)] {
+        let file = server.data().with_file_name(name);
+        succeeds(server.program("pg_dump").args([option, "-d", "old", "-f"]).arg(&file));
+        let restored = server.empty_database(name);
+        succeeds(
+            server.program("psql").args(["-q", "-X", "-v", "ON_ERROR_STOP=1", "-d", name, "-f"]).arg(&file),
+        );
+        let mut new = restored.connect();
+        assert_eq!(new.value::<i64>("select count(*) from taskq.task", &[]), tasks);
+        assert_eq!(new.value::<i64>("select taskq.enqueue('t')", &[]), tasks + 1);
+        // What is no member of the extension was dumped by itself, what is one was not.
+        pause(0.1);
+        let strays: Vec<String> = new.column(
+            "select c.oid::regclass::text from pg_class c
+              where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'S', 'v')
+                and not exists (select from pg_depend d where d.objid = c.oid and d.deptype = 'e')
+                and not c.relispartition",
+            &[],
+        );
+        assert_eq!(strays, [""; 0]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Large and deep payloads, through the driver.
+
+use postgres::Client;
+use taskq_server_tests::{Session, Shared, sqlstate};
+
+static SERVER: Shared = Shared::new("payload", &["taskq.keeper = off"]);
+
+const MEGABYTE: usize = 1024 * 1024;
+
+fn nested(levels: usize) -> String {
+    format!("{}0{}", "[".repeat(levels), "]".repeat(levels))
+}
+
+/// A payload whose binary form is so long (its header takes 8 bytes).
+fn sized(bytes: usize) -> String {
+    format!("\"{}\"", "x".repeat(bytes - 8))
+}
+
+fn enqueue(client: &mut Client, payload: &str) -> Result<i64, postgres::Error> {
+    Ok(client.query_one("select taskq.enqueue('t', $1::text::jsonb)", &[&payload])?.get(0))
+}
+
+#[test]
+fn json_of_6000_levels_goes_through_every_verb_unchanged() {
+    let database = SERVER.database("deep");
+    let mut client = database.connect();
+    let deep = nested(6000);
+    enqueue(&mut client, &deep).expect("enqueue");
+    client
+        .query(
+            "select taskq.enqueue('t', '{}', headers => jsonb_build_object('deep', $1::text::jsonb))",
+            &[&deep],
+        )
+        .expect("headers");
+    client
+        .query(
+            "select * from taskq.enqueue_many(jsonb_build_array(
+               jsonb_build_object('task_type', 't', 'payload', $1::text::jsonb)))",
+            &[&deep],
+        )
+        .expect("enqueue_many");
+    let rows = client
+        .query("select id, token, payload::text, (headers -> 'deep')::text from taskq.claim(3)", &[])
+        .unwrap();
+    let texts: Vec<(String, Option<String>)> = rows.iter().map(|row| (row.get(2), row.get(3))).collect();
+    assert_eq!(texts, [(deep.clone(), None), ("{}".to_owned(), Some(deep.clone())), (deep.clone(), None)]);
+    let (id, token): (i64, i64) = (rows[0].get(0), rows[0].get(1));
+    client
+        .query("select * from taskq.extend($1, $2, null, $3::text::jsonb)", &[&id, &token, &deep])
+        .expect("extend");
+    client.query("select taskq.complete($1, $2, $3::text::jsonb)", &[&id, &token, &deep]).expect("complete");
+    let done = client
+        .query_one("select payload::text, progress::text, result::text from taskq.finished", &[])
+        .unwrap();
+    for column in 0..3 {
+        assert_eq!(done.get::<_, String>(column), deep);
+    }
+    // and of a dead one, redriven
+    let (id, token): (i64, i64) = (rows[2].get(0), rows[2].get(1));
+    client.query("select * from taskq.fail($1, $2, 'no', retry => false)", &[&id, &token]).expect("fail");
+    assert_eq!(client.value::<String>("select payload::text from taskq.dead_letters", &[]), deep);
+    client.run("select * from taskq.redrive('*')");
+    assert_eq!(client.column::<String>("select payload::text from taskq.claim(1)", &[]), [deep]);
+}
+
+#[test]
+fn json_that_is_too_deep_is_refused_and_the_session_lives_on() {
+    let database = SERVER.database("toodeep");
+    let mut client = database.connect();
+    assert_eq!(sqlstate(enqueue(&mut client, &nested(200_000))), "54001");
+    enqueue(&mut client, "1").expect("enqueue");
+    assert_eq!(client.claim(9).len(), 1);
+}
+
+#[test]
+fn numbers_of_40_digits_keep_every_digit() {
+    let database = SERVER.database("digits");
+    let mut client = database.connect();
+    let number = "1234567890123456789012345678901234567890.0123456789012345678901234567890123456789";
+    enqueue(&mut client, number).expect("enqueue");
+    let row = client.query_one("select id, token, payload::text from taskq.claim(1)", &[]).unwrap();
+    assert_eq!(row.get::<_, String>(2), number);
+    let (id, token): (i64, i64) = (row.get(0), row.get(1));
+    client
+        .query("select taskq.complete($1, $2, $3::text::jsonb)", &[&id, &token, &number])
+        .expect("complete");
+    assert_eq!(client.value::<String>("select result::text from taskq.finished", &[]), number);
+}
+
+#[test]
+fn a_payload_may_have_a_megabyte_and_not_a_byte_more() {
+    let database = SERVER.database("limit");
+    let mut client = database.connect();
+    let payload = sized(MEGABYTE);
+    enqueue(&mut client, &payload).expect("one megabyte");
+    assert_eq!(sqlstate(enqueue(&mut client, &sized(MEGABYTE + 1))), "54000");
+    let row = client.query_one("select id, token, payload::text from taskq.claim(1)", &[]).unwrap();
+    assert!(row.get::<_, String>(2) == payload, "the payload came back changed");
+    let (id, token): (i64, i64) = (row.get(0), row.get(1));
+    let complete = "select taskq.complete($1, $2, $3::text::jsonb)";
+    assert_eq!(sqlstate(client.query(complete, &[&id, &token, &sized(MEGABYTE + 1)])), "54000");
+    client.query(complete, &[&id, &token, &payload]).expect("complete");
+}
+
+#[test]
+fn a_claim_of_large_payloads_stops_at_16_megabytes_and_later_ones_get_the_rest() {
+    let database = SERVER.database("many");
+    let mut client = database.connect();
+    let payload = sized(1_000_000);
+    for _ in 0..40 {
+        enqueue(&mut client, &payload).expect("enqueue");
+    }
+    // A small one behind them does not overtake within a claim that is full.
+    enqueue(&mut client, "1").expect("enqueue");
+    let mut sizes = Vec::new();
+    let mut ids = Vec::new();
+    loop {
+        let rows = client
+            .query("select id, octet_length(payload::text)::bigint from taskq.claim(1000)", &[])
+            .unwrap();
+        if rows.is_empty() {
+            break;
+        }
+        let bytes: i64 = rows.iter().map(|row| row.get::<_, i64>(1)).sum();
+        assert!(bytes <= 16 * MEGABYTE as i64, "{bytes} bytes in one claim");
+        sizes.push(rows.len());
+        ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+    }
+    assert_eq!(sizes, [16, 16, 9]);
+    assert_eq!(ids, (1..=41).collect::<Vec<i64>>());
+}

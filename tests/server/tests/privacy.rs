@@ -1,0 +1,99 @@
+//! What taskq says to the log and by NOTIFY carries no payload, key or error text.
+
+use postgres::fallible_iterator::FallibleIterator;
+use std::time::Duration;
+use taskq_server_tests::{Server, Session, eventually, pause, sqlstate};
+
+#[test]
+fn log_and_notifications_carry_no_payload_key_or_error_text() {
+    let server = Server::start("privacy", &[]);
+    let database = server.database("privacy");
+    let (mut listener, mut client) = (database.connect(), database.connect());
+    listener.run("listen taskq_alert; listen taskq_ready");
+    let queue = "q".repeat(63);
+    let secret = "SECRET\nLOG:  fake line";
+    let long = format!("{secret} {}", "SECRET ".repeat(1500));
+
+    // All verbs, with secrets in all that is the user's own; the values travel as parameters.
+    let enqueue = "select taskq.enqueue('t', jsonb_build_object('k', $1::text), $2, max_retries => 0,
+                          headers => jsonb_build_object('h', $1::text))";
+    for _ in 0..8 {
+        client.query(enqueue, &[&secret, &queue]).expect("enqueue");
+    }
+    let key = "SECRET key";
+    let unique = "select taskq.enqueue('t', unique_key => $1, on_conflict => 'error', queue => 'other')";
+    client.query(unique, &[&key]).expect("enqueue");
+    assert_eq!(sqlstate(client.query(unique, &[&key])), "TQ002");
+    let tasks = client.claim(8);
+    for (id, token) in &tasks[..6] {
+        client.query("select * from taskq.fail($1, $2, $3)", &[id, token, &long]).expect("fail");
+        assert_eq!(
+            sqlstate(client.query("select * from taskq.fail($1, $2, $3)", &[id, token, &long])),
+            "TQ001"
+        );
+    }
+    let (id, token) = tasks[6];
+    client
+        .query("select * from taskq.extend($1, $2, progress => to_jsonb($3::text))", &[&id, &token, &secret])
+        .unwrap();
+    client.query("select taskq.cancel($1, $2)", &[&id, &"SECRET reason"]).expect("cancel");
+    client
+        .query("select taskq.complete($1, $2, to_jsonb($3::text))", &[&id, &token, &secret])
+        .expect("complete");
+    client.query("select taskq.once('scope', $1)", &[&key]).expect("once");
+    // Refusals of all kinds.
+    let large = "SECRET ".repeat(200_000);
+    let control = "SECRET\u{7}\nLOG:  fake line";
+    let too_long = "SECRET ".repeat(100);
+    assert_eq!(sqlstate(client.query("select taskq.enqueue('t', to_jsonb($1::text))", &[&large])), "54000");
+    for (sql, value) in [
+        ("select taskq.enqueue('t', unique_key => $1)", control),
+        ("select taskq.enqueue('t', unique_key => $1)", &too_long),
+        ("select taskq.enqueue($1)", control),
+        ("select taskq.enqueue('t', queue => $1)", &too_long),
+        ("select taskq.enqueue('t', on_conflict => $1)", "SECRET"),
+        ("select taskq.cancel(1, $1)", control),
+        ("select taskq.once('scope', $1)", &too_long),
+        ("select * from taskq.claim(1, worker => $1)", control),
+        (
+            "select * from taskq.enqueue_many(jsonb_build_array(jsonb_build_object('task_type', 't', 'SECRET', $1::text)))",
+            "x",
+        ),
+        (
+            "select * from taskq.enqueue_many(jsonb_build_array(jsonb_build_object('task_type', 't', 'priority', $1::text)))",
+            "SECRET",
+        ),
+        ("select taskq.configure_queue('q', jsonb_build_object('SECRET', $1::text))", "SECRET"),
+        ("select taskq.purge($1)", "SECRET"),
+    ] {
+        let code = sqlstate(client.query(sql, &[&value]));
+        assert!(code == "22023" || code == "22007", "{code} for {sql}");
+    }
+    // A lease that ends, and the alert.
+    client.query(enqueue, &[&secret, &"expires"]).expect("enqueue");
+    client.query("select * from taskq.claim(1, array['expires'], lease => '0.1 s')", &[]).expect("claim");
+    eventually("the lease has ended", 30, || {
+        client.value("select count(*) = 7 from taskq.dead_letters", &[])
+    });
+    let alert = listener.notifications().timeout_iter(Duration::from_secs(30)).next().expect("listen");
+    let alert = alert.expect("an alert");
+    assert!(alert.payload().contains(&queue), "{}", alert.payload());
+    assert!(alert.payload().len() < 1000 && !alert.payload().contains("SECRET"), "{}", alert.payload());
+    client.run("select * from taskq.redrive('*')");
+    let cleared = listener.notifications().timeout_iter(Duration::from_secs(30)).next().expect("listen");
+    assert!(!cleared.expect("the end of the alert").payload().contains("SECRET"));
+    pause(1.0);
+
+    let log = server.log();
+    // PostgreSQL's own lines with the text of failed statements are the DBA's setting; two of the
+    // statements above have the word in them, as a name.
+    let lines: Vec<&str> = log
+        .lines()
+        .filter(|line| {
+            line.contains("SECRET") && !(line.contains("STATEMENT:") && line.contains("'SECRET', $1"))
+        })
+        .collect();
+    assert_eq!(lines, [""; 0], "secrets in the log");
+    assert!(!log.lines().any(|line| line.starts_with("LOG:  fake")), "a forged line in the log");
+    assert!(log.contains("dead_letters in queue"), "the alert is in the log");
+}
