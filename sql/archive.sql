@@ -344,8 +344,9 @@ comment on function taskq._default_check() is
   'The bounds of the CHECK on done_default, and whether it is validated.';
 
 -- The days that done_default has caught, if it can become their partition now: one stretch without
--- partitions in it; of several, the one with the most tasks. No row if done_default is empty, or if
--- _bound_default is still preparing it.
+-- partitions in it; of several, the one with the most tasks. What a wrong clock has put beyond the
+-- days ahead is a stretch of its own. No row if done_default is empty, or if _bound_default is still
+-- preparing it.
 create function taskq._days_missed(at timestamptz)
   returns table (starts_at timestamptz, ends_at timestamptz)
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp set timezone = 'UTC' as $$
@@ -361,11 +362,12 @@ begin
         select date_trunc('day', d.finished_at) as starts_at, count(*) as tasks from taskq.done_default d group by 1
       ), numbered as (
         select d.starts_at, d.tasks,
-               (select count(*) from taskq._days('taskq.done') p where p.ends_at <= d.starts_at) as stretch
+               (select count(*) from taskq._days('taskq.done') p where p.ends_at <= d.starts_at) as stretch,
+               d.starts_at > _days_missed.at + interval '14 days' as beyond
           from day d
       )
       select min(n.starts_at), max(n.starts_at) + interval '1 day'
-        from numbered n group by n.stretch
+        from numbered n group by n.stretch, n.beyond
        order by sum(n.tasks) desc limit 1;
   end if;
 end
@@ -531,8 +533,9 @@ comment on function taskq._is_empty(regclass) is
   'Whether a table has no rows.';
 
 -- Hands days that are older than every retention over to the archive: detached here, attached
--- there, no row copied. As many as can be done in 50 ms; the next round goes on. Days whose table is
--- in use (vacuum works on it, for instance) wait for their turn. Returns how many.
+-- there, no row copied. As many as can be done in 50 ms, or in 20 if _open_days has locked done
+-- already; the next round goes on. Days whose table is in use (vacuum works on it, for instance)
+-- wait for their turn. Returns how many.
 -- Locks: done, done_default, archive_day, archive_default, the days. Writes: done -> archive.
 create function taskq._close_days(at timestamptz) returns bigint
   language plpgsql volatile
@@ -541,6 +544,9 @@ declare
   v_day   record;
   v_days  regclass[] := '{}';
   v_moves text[] := '{}';
+  v_held  boolean := exists (select from pg_locks l
+                              where l.pid = pg_backend_pid() and l.relation = 'taskq.done'::regclass
+                                and l.mode = 'AccessExclusiveLock');
   v_until timestamptz;
   v_count bigint := 0;
 begin
@@ -556,7 +562,7 @@ begin
     return 0;
   end if;
   lock table only taskq.done in access exclusive mode;
-  v_until := clock_timestamp() + interval '50 ms';
+  v_until := clock_timestamp() + case when v_held then interval '20 ms' else interval '50 ms' end;
   lock table only taskq.done_default in access exclusive mode nowait;
   lock table only taskq.archive_day in share update exclusive mode nowait;
   lock table only taskq.archive_default in access exclusive mode nowait;
@@ -686,6 +692,8 @@ begin
   end if;
   foreach v_step in array array['once keys', 'early', 'early expiry', 'default', 'open days', 'close days', 'drop days'] loop
     v_count := v_count + taskq._archive_step(v_step, v_now);
+    -- while that CHECK waits for its validation, complete must not wait for other steps, too
+    exit when v_step = 'default' and exists (select from taskq._default_check() c where not c.valid);
   end loop;
   return v_count;
 end
