@@ -50,6 +50,8 @@ class Alert:
     def from_json(cls, text: str) -> "Alert":
         """Read a payload; keys that a newer taskq may add are left alone."""
         found = json.loads(text)
+        if found["state"] not in ("raised", "cleared"):
+            raise ValueError("unknown state")
         return cls(
             int(found["alert_id"]), str(found["state"]), str(found["kind"]),
             found.get("queue"), found.get("value"), found.get("limit"), str(found.get("at")),
@@ -61,7 +63,8 @@ class Alert:
         message = EmailMessage()
         message["From"] = sender
         message["To"] = recipient
-        message["Subject"] = f"[taskq] {self.state}: {self.kind}{where}"
+        # On one line, whatever somebody has put into a notification.
+        message["Subject"] = " ".join(f"[taskq] {self.state}: {self.kind}{where}".split())
         message["Message-ID"] = f"<taskq-alert-{self.alert_id}-{self.state}@{sender.split('@')[-1]}>"
         message.set_content(
             f"Alert {self.alert_id} is {self.state}: {self.kind}{where}.\n\n"
