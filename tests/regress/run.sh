@@ -8,7 +8,7 @@ set -euo pipefail
 
 kind=${1:-regress} files=sql program=pg_regress
 [[ $kind == regress ]] || files=specs program=pg_isolation_regress
-dir=$ROOT/tests/$kind out=$RUN/$kind-out pg_config=$(system_pg_config)
+dir=$ROOT/tests/$kind out=$RUN/$kind-out pg_config=${PG_CONFIG:-$(system_pg_config)}
 run_dir
 rm -rf "$out"
 mkdir "$out"

@@ -24,6 +24,7 @@ select state, queue, task_type, priority, attempt, max_retries, run_at = taskq._
        redriven_at = taskq._now() as redriven_now, payload, headers, last_error, jsonb_array_length(errors) as errors
   from taskq.tasks where id = :id;
 select count(*) from taskq.dead_letters;
+select token = :token as token_kept from taskq.task;
 -- the token goes on rising, and the retries are renewed: here none
 select token > :token as rises, attempt from taskq.claim();
 select taskq.complete(:id, :token);
