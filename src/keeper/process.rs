@@ -92,6 +92,20 @@ pub fn transaction<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Keeps an extension from being dropped until the transaction ends. Waits while it is being
+/// dropped.
+pub fn lock_extension(extension: Oid) {
+    // SAFETY: takes a lock, which the end of the transaction releases.
+    unsafe {
+        pg_sys::LockDatabaseObject(
+            pg_sys::ExtensionRelationId,
+            extension,
+            0,
+            pg_sys::AccessShareLock as c_int,
+        );
+    }
+}
+
 /// Ends this background worker for good: the postmaster does not start it again.
 pub fn leave() -> ! {
     // SAFETY: ends the process in PostgreSQL's way; exit code 0 unregisters the worker.

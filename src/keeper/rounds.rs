@@ -5,12 +5,12 @@ use crate::failure::Outcome;
 use crate::settings::{KEEPER, KEEPER_INTERVAL};
 use crate::statement::{Spi, Statement, arg};
 use crate::values::Seconds;
-use pgrx::pg_sys::TEXTOID;
+use pgrx::pg_sys::{Oid, TEXTOID};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 static EXTENSION: Statement =
-    Statement::new("select from pg_catalog.pg_extension where extname = 'taskq'", &[]);
+    Statement::new("select oid from pg_catalog.pg_extension where extname = 'taskq'", &[]);
 /// One keeper a database: the lock is held for the life of the session. The first number is
 /// "task" in ASCII; `_run_duty` uses the same with the duty as the second one.
 static ONLY_ONE: Statement = Statement::new("select pg_catalog.pg_try_advisory_lock(1952539499, 0)", &[]);
@@ -20,9 +20,13 @@ static RUN_DUTY: Statement = Statement::new("select taskq._run_duty($1)", &[TEXT
 /// A duty is not done again before it has rested so many times as long as it took.
 const REST: u32 = 20;
 
+/// So often a new keeper tries to take the place of another one, in case that is just leaving.
+const TRIES: u32 = 10;
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
 /// Does the duties of this database until the extension is gone.
 pub fn run() {
-    if !KEEPER.get() || !process::transaction(|| installed() && only_one()) {
+    if !KEEPER.get() || !alone() {
         process::leave();
     }
     let mut next: HashMap<String, Instant> = HashMap::new();
@@ -56,8 +60,38 @@ fn duties() -> Vec<(String, Duration)> {
     }))
 }
 
+/// Whether the extension is there. If so, it stays until this transaction ends: DROP EXTENSION
+/// waits for us, and does not meet us half way, where one of us would end in a deadlock.
 fn installed() -> bool {
-    or_fail(Spi::run_freely(|spi| Ok(!spi.execute(&EXTENSION, &[])?.is_empty())))
+    let mut found = extension();
+    while let Some(oid) = found {
+        process::lock_extension(oid);
+        found = extension();
+        if found == Some(oid) {
+            return true;
+        }
+    }
+    false
+}
+
+fn extension() -> Option<Oid> {
+    or_fail(Spi::run_freely(|spi| {
+        let table = spi.execute(&EXTENSION, &[])?;
+        if table.is_empty() { Ok(None) } else { table.need(0, 0).map(Some) }
+    }))
+}
+
+/// Whether this is the only keeper of the database. One that is just leaving, as after a quick
+/// DROP and CREATE EXTENSION, is waited for.
+fn alone() -> bool {
+    for _ in 0..TRIES {
+        match process::transaction(|| installed().then(only_one)) {
+            None => return false,
+            Some(true) => return true,
+            Some(false) => process::sleep(TRY_AGAIN),
+        }
+    }
+    false
 }
 
 fn only_one() -> bool {
