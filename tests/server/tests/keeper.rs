@@ -1,0 +1,353 @@
+//! The keeper: recovers without any client, alerts, comes back, leaves, and stays quiet.
+
+use postgres::Client;
+use postgres::fallible_iterator::FallibleIterator;
+use std::time::Duration;
+use taskq_server_tests::{
+    Database, Server, Session, Shared, Stop, eventually, pause, signal, signals, sqlstate,
+};
+
+static SERVER: Shared = Shared::new("keeper", &[]);
+
+const KEEPERS: &str =
+    "select pid from pg_stat_activity where backend_type = 'taskq keeper' and datname = current_database()";
+
+fn keepers(client: &mut Client) -> Vec<i32> {
+    client.column(KEEPERS, &[])
+}
+
+/// Waits until this database has exactly one keeper that has done a duty since.
+fn wait_for_keeper(client: &mut Client) -> i32 {
+    eventually("the database has a keeper", 30, || keepers(client).len() == 1);
+    let keeper = keepers(client)[0];
+    assert_recovers(client);
+    assert_eq!(keepers(client), [keeper], "the keeper that recovered a task");
+    keeper
+}
+
+/// An expired lease is taken back although no client does anything about it.
+fn assert_recovers(client: &mut Client) {
+    client.run("select taskq.enqueue('t', queue => 'recover', max_retries => 1000000)");
+    let id: i64 = client.value("select id from taskq.claim(1, array['recover'], lease => '0.2 s')", &[]);
+    eventually("the expired lease is taken back", 30, || {
+        client.value::<String>("select state from taskq.task where id = $1", &[&id]) == "waiting"
+    });
+    assert_eq!(client.value::<String>("select taskq.cancel($1)", &[&id]), "cancelled");
+}
+
+fn is_ok(client: &mut Client, check: &str) -> bool {
+    client.value("select ok from taskq.health() where \"check\" = $1", &[&check])
+}
+
+#[test]
+fn an_expired_lease_is_taken_back_without_any_client() {
+    let database = SERVER.database("recover");
+    let mut client = database.connect();
+    client.run("select taskq.enqueue('t', '{\"n\": 1}')");
+    let before: String = client.value("select run_at::text from taskq.task", &[]);
+    let (id, token): (i64, i64) = {
+        let row = client
+            .query_one("select id, token from taskq.claim(1, worker => 'w', lease => '1 s')", &[])
+            .unwrap();
+        (row.get(0), row.get(1))
+    };
+    drop(client);
+    pause(1.0);
+    let mut client = database.connect();
+    // Looking does not recover anything: only claim does, and the keeper.
+    eventually("the task is ready", 30, || {
+        client.value::<String>("select state from taskq.status($1)", &[&id]) == "ready"
+    });
+    let row = client.query_one("select attempt, run_at::text, errors::text from taskq.task", &[]).unwrap();
+    assert_eq!(row.get::<_, i32>(0), 1);
+    assert_eq!(row.get::<_, String>(1), before, "the task keeps its place");
+    let errors: String = row.get(2);
+    assert!(
+        errors.contains("\"error\": \"lease expired\"") && errors.contains("\"worker\": \"w\""),
+        "{errors}"
+    );
+    assert_eq!(sqlstate(client.complete(id, token)), "TQ001");
+    eventually("all is well", 30, || {
+        is_ok(&mut client, "keeper running") && is_ok(&mut client, "duty recover")
+    });
+}
+
+#[test]
+fn the_last_lease_to_end_makes_a_dead_letter_like_that_of_fail() {
+    let database = SERVER.database("dies");
+    let mut client = database.connect();
+    let enqueue = "select taskq.enqueue('t', '{\"a\": [1]}', 'q', 7, max_retries => 0, unique_key => $1, headers => '{}')";
+    let expires: i64 = client.value(enqueue, &[&"expires"]);
+    let fails: i64 = client.value(enqueue, &[&"fails"]);
+    let claimed =
+        client.query("select id, token from taskq.claim(2, worker => 'w', lease => '1 s')", &[]).unwrap();
+    assert_eq!(claimed[0].get::<_, i64>(0), expires);
+    let (id, token): (i64, i64) = (claimed[1].get(0), claimed[1].get(1));
+    assert_eq!(id, fails);
+    let state: String = client.value("select state from taskq.fail($1, $2, 'lease expired')", &[&id, &token]);
+    assert_eq!(state, "dead");
+    eventually("the other one is dead", 30, || {
+        client.value::<String>("select state from taskq.status($1)", &[&expires]) == "dead"
+    });
+    // All columns are alike but those that must differ.
+    let row = "select (to_jsonb(d) - '{id,token,enqueued_at,run_at,claimed_at,died_at,unique_key,errors}'::text[]
+                       || jsonb_build_object('errors', (errors -> 0) - 'at', 'failures', jsonb_array_length(errors)))::text
+                 from taskq.dead_letter d where id = $1";
+    assert_eq!(client.value::<String>(row, &[&expires]), client.value::<String>(row, &[&fails]));
+    let error = "select last_error from taskq.dead_letters where id = $1";
+    assert_eq!(client.value::<String>(error, &[&expires]), "lease expired");
+    // Both keys are free.
+    assert_eq!(client.value::<i64>("select count(*) from taskq.unique_key", &[]), 0);
+}
+
+/// The payloads of what has arrived on the channel, waiting for the first so many seconds.
+fn notifications(client: &mut Client, seconds: u64) -> Vec<String> {
+    let mut heard = Vec::new();
+    let mut patience = Duration::from_secs(seconds);
+    while let Ok(Some(message)) = client.notifications().timeout_iter(patience).next() {
+        assert_eq!(message.channel(), "taskq_alert");
+        heard.push(message.payload().to_owned());
+        // A second one would come with the next rounds of the duty.
+        patience = Duration::from_secs(4);
+    }
+    heard
+}
+
+#[test]
+fn the_alert_about_dead_letters_is_raised_once_and_cleared_once() {
+    let database = SERVER.database("alert");
+    let (mut listener, mut client) = (database.connect(), database.connect());
+    listener.run("listen taskq_alert");
+    wait_for_keeper(&mut client);
+    let die = |client: &mut Client, count: i32| {
+        client.value::<i64>(
+            "select count(taskq.enqueue('t', queue => 'mail')) from generate_series(1, $1)",
+            &[&count],
+        );
+        let failed: i64 = client.value(
+            "select count(*) from taskq.claim($1, array['mail']) c, taskq.fail(c.id, c.token, 'no', retry => false) f
+              where f.state = 'dead'",
+            &[&count],
+        );
+        assert_eq!(failed, i64::from(count));
+    };
+    die(&mut client, 3);
+    assert_eq!(notifications(&mut listener, 4), [""; 0], "three dead letters are within the limit");
+    die(&mut client, 1);
+    let heard = notifications(&mut listener, 30);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    let expected: bool = client.value(
+        "select $1::text::jsonb @> '{\"kind\": \"dead_letters\", \"queue\": \"mail\", \"state\": \"raised\", \"value\": 4, \"limit\": 3}'",
+        &[&heard[0]],
+    );
+    assert!(expected, "{}", heard[0]);
+    assert!(!is_ok(&mut client, "open alerts"));
+    // Going on above the limit is no new alert.
+    die(&mut client, 3);
+    assert_eq!(notifications(&mut listener, 4), [""; 0]);
+
+    assert_eq!(client.value::<i64>("select redriven from taskq.redrive('mail')", &[]), 7);
+    let heard = notifications(&mut listener, 30);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert!(heard[0].contains("\"state\": \"cleared\"") && heard[0].contains("\"value\": 0"), "{}", heard[0]);
+    let alerts = "select count(*) filter (where state = 'cleared'), count(*) from taskq.alerts";
+    let row = client.query_one(alerts, &[]).unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 1));
+    assert!(is_ok(&mut client, "open alerts"));
+    // And the log has a line for each.
+    let log = SERVER.log();
+    assert_eq!(log.matches("dead_letters in queue \"mail\"").count(), 2);
+}
+
+#[test]
+fn a_keeper_that_is_terminated_or_cancelled_comes_back_and_works() {
+    let database = SERVER.database("back");
+    let mut client = database.connect();
+    let mut keeper = wait_for_keeper(&mut client);
+    for how in ["terminate", "cancel", "signal", "interrupt"] {
+        match how {
+            "terminate" => assert!(client.value::<bool>("select pg_terminate_backend($1)", &[&keeper])),
+            "cancel" => assert!(client.value::<bool>("select pg_cancel_backend($1)", &[&keeper])),
+            "signal" => signal(keeper as u32, signals::SIGTERM),
+            _ => signal(keeper as u32, signals::SIGINT),
+        }
+        // It may end and come back, or go on.
+        pause(1.0);
+        keeper = wait_for_keeper(&mut client);
+    }
+}
+
+#[test]
+fn a_keeper_that_is_killed_comes_back_with_its_server() {
+    let server = Server::start("killed", &[]);
+    let database = server.database("killed");
+    let mut client = database.connect();
+    let keeper = wait_for_keeper(&mut client);
+    client.run("select taskq.enqueue('t')");
+    signal(keeper as u32, signals::SIGKILL);
+    let mut client = None;
+    eventually("the server recovers", 60, || {
+        pause(0.2);
+        client = server.try_connect("killed").ok();
+        client.as_mut().is_some_and(|client| client.query("select 1", &[]).is_ok())
+    });
+    let mut client = client.expect("a connection");
+    wait_for_keeper(&mut client);
+    assert_eq!(client.value::<i64>("select count(*) from taskq.task", &[]), 1);
+}
+
+#[test]
+fn create_extension_brings_a_keeper_and_drop_extension_ends_it() {
+    let database = SERVER.empty_database("created");
+    let mut client = database.connect();
+    for _ in 0..2 {
+        client.run("create extension taskq");
+        wait_for_keeper(&mut client);
+        client.run("drop extension taskq");
+        eventually("the keeper leaves", 30, || keepers(&mut client).is_empty());
+    }
+    // One that is rolled back leaves nothing.
+    client.run("begin; create extension taskq; rollback");
+    pause(2.0);
+    assert_eq!(keepers(&mut client), [0; 0]);
+}
+
+#[test]
+fn a_keeper_is_there_after_any_quick_drop_and_create() {
+    let database = SERVER.empty_database("quick");
+    let mut client = database.connect();
+    client.run("create extension taskq");
+    for round in 0..12 {
+        pause(f64::from(round % 6) * 0.23);
+        client.run("drop extension taskq");
+        pause(f64::from(round % 4) * 0.35);
+        client.run("create extension taskq");
+    }
+    wait_for_keeper(&mut client);
+    client.run("drop extension taskq");
+    eventually("the keeper leaves", 30, || keepers(&mut client).is_empty());
+    // No keeper has complained about tables that are not there.
+    let log = SERVER.log();
+    let errors: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains(" taskq keeper ERROR:  ") && line.contains("exist"))
+        .collect();
+    assert!(errors.len() <= 2, "{errors:?}");
+}
+
+#[test]
+fn a_database_has_no_keeper_where_it_is_switched_off() {
+    let server = Server::start("off", &[]);
+    let (with, without) = (server.database("with_keeper"), server.database("without"));
+    let (mut client, mut other) = (without.connect(), with.connect());
+    wait_for_keeper(&mut client);
+    wait_for_keeper(&mut other);
+    client.run("alter database without set taskq.keeper = off");
+    drop((client, other));
+    server.restart();
+    let (mut client, mut other) = (without.connect(), with.connect());
+    wait_for_keeper(&mut other);
+    pause(1.0);
+    assert_eq!(keepers(&mut client), [0; 0]);
+    let value: String =
+        client.value("select advice from taskq.health() where \"check\" = 'keeper running'", &[]);
+    assert!(value.contains("taskq.keeper is off"), "{value}");
+    // The duties can be done by hand.
+    client.run("select taskq.enqueue('t')");
+    let id: i64 = client.value("select id from taskq.claim(1, lease => '0.1 s')", &[]);
+    pause(0.3);
+    client.run("call taskq.maintain()");
+    assert_eq!(client.value::<String>("select state from taskq.status($1)", &[&id]), "ready");
+}
+
+#[test]
+fn a_server_with_keepers_shuts_down_fast_and_they_are_there_after_the_start() {
+    let server = Server::start("shutdown", &[]);
+    let databases: Vec<Database> = ["one", "two", "three"].map(|name| server.database(name)).into();
+    for database in &databases {
+        wait_for_keeper(&mut database.connect());
+    }
+    for how in [Stop::Fast, Stop::Immediate] {
+        let took = server.stop(how);
+        assert!(took < Duration::from_secs(10), "the shutdown took {took:?}");
+        server.start_again();
+        for database in &databases {
+            wait_for_keeper(&mut database.connect());
+        }
+    }
+}
+
+#[test]
+fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
+    let database = SERVER.database("broken");
+    let mut client = database.connect();
+    wait_for_keeper(&mut client);
+    let error = "select error from taskq.duties where duty = 'alert'";
+    eventually("the alert duty goes well", 30, || is_ok(&mut client, "duty alert"));
+    client.run("alter table taskq.dead_letter rename to gone");
+    eventually("the alert duty fails", 30, || client.value::<Option<String>>(error, &[]).is_some());
+    let text: String = client.value(error, &[]);
+    assert!(text.contains("42P01"), "{text}");
+    assert!(!is_ok(&mut client, "duty alert"));
+    assert_recovers(&mut client);
+    assert!(is_ok(&mut client, "duty recover"));
+    // It is tried again and again, and logged once a minute.
+    let at = "select error_at::text from taskq.duties where duty = 'alert'";
+    for _ in 0..5 {
+        let before: String = client.value(at, &[]);
+        eventually("it is tried again", 30, || client.value::<String>(at, &[]) != before);
+    }
+    let failures = |log: String| log.matches("taskq duty alert failed with SQLSTATE 42P01").count();
+    assert_eq!(failures(SERVER.log()), 1);
+    client.run("alter table taskq.gone rename to dead_letter");
+    eventually("the alert duty goes well again", 30, || client.value::<Option<String>>(error, &[]).is_none());
+    assert!(is_ok(&mut client, "duty alert"));
+}
+
+#[test]
+fn a_heartbeat_at_a_fraction_of_the_lease_keeps_the_task() {
+    let database = SERVER.database("heartbeat");
+    let mut client = database.connect();
+    wait_for_keeper(&mut client);
+    client.run("select taskq.enqueue('t')");
+    let (id, token): (i64, i64) = {
+        let row = client.query_one("select id, token from taskq.claim(1, lease => '5 s')", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    let mut others: Vec<Client> = (0..4).map(|_| database.connect()).collect();
+    for _ in 0..20 {
+        client.query("select * from taskq.extend($1, $2, '5 s')", &[&id, &token]).expect("extend");
+        for other in &mut others {
+            assert_eq!(other.claim(5), [], "somebody else got the task");
+        }
+        others[0].run("call taskq.maintain()");
+        pause(0.4);
+    }
+    assert_eq!(client.value::<i32>("select attempt from taskq.task", &[]), 1);
+    client.complete(id, token).expect("complete");
+}
+
+#[test]
+fn a_new_session_with_the_name_of_a_dead_worker_has_no_part_in_its_tasks() {
+    let database = SERVER.database("names");
+    let mut first = database.connect();
+    wait_for_keeper(&mut first);
+    first.run("select taskq.enqueue('t')");
+    let claim = "select id, token from taskq.claim(1, worker => 'pod-0', lease => '2 s')";
+    let row = first.query_one(claim, &[]).unwrap();
+    let (id, token): (i64, i64) = (row.get(0), row.get(1));
+    drop(first);
+    let mut second = database.connect();
+    second.run("select taskq.enqueue('other', delay => '0.1 s')");
+    let mut beats = 0;
+    eventually("the dead worker's task is taken back", 30, || {
+        beats += 1;
+        assert_eq!(
+            sqlstate(second.query("select * from taskq.extend($1, $2)", &[&id, &(token + 1)])),
+            "TQ001"
+        );
+        second.value::<String>("select state from taskq.status($1)", &[&id]) == "ready"
+    });
+    assert!(beats > 1, "the lease was held until its end");
+    assert_eq!(sqlstate(second.complete(id, token)), "TQ001");
+}
