@@ -13,8 +13,9 @@
 -- archive_trouble, tried again at the next round, and stops nothing else. Rows are moved in batches,
 -- without a lock on a table. The steps that change partitions come last and are short: they wait
 -- 50 ms at most for their first lock, take the others only if they are free, and go on for
--- 50 ms, so complete is never held up for more than 100. Locks are taken in the order done,
--- done_default, archive_day, archive_default, days by age: done before the archive, as readers do.
+-- 50 ms, or for one command if the machine is slow: so complete is held up for 100 ms at most. Locks
+-- are taken in the order done, done_default, archive_day, archive_default, days by age: done before
+-- the archive, as readers do.
 --
 -- Days are those of UTC. Each day keeps a CHECK of its bounds from its first moment: that is why
 -- nothing is scanned when it is attached, neither to done nor to the archive.
@@ -78,12 +79,12 @@ comment on function taskq._days_due(timestamptz) is
 -- rows: expired keys, tasks of queues with a shorter retention
 -- ---------------------------------------------------------------------------
 
--- Removes expired once-keys, 1,000 at a time, for half a second at most. Returns how many.
+-- Removes expired once-keys, 1,000 at a time, for a quarter of a second at most. Returns how many.
 -- Locks: rows of once_key, passing by those that others have locked. Writes: once_key.
 create function taskq._forget_once_keys(at timestamptz) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  v_until timestamptz := clock_timestamp() + interval '0.5 seconds';
+  v_until timestamptz := clock_timestamp() + interval '0.25 seconds';
   v_count bigint := 0;
   v_batch bigint;
 begin
@@ -169,13 +170,13 @@ comment on function taskq._move_early(regclass, text) is
 
 -- Moves tasks whose retention is over, where their partition cannot leave as a whole: queues with
 -- a shorter retention than others, partitions of many days, done_default. And what somebody put
--- into archive_default, which would be in the way of its day. Half a second at most, one batch of
--- each queue in turn. Returns how many.
+-- into archive_default, which would be in the way of its day. A quarter of a second at most, one
+-- batch of each queue in turn. Returns how many.
 create function taskq._archive_early(at timestamptz) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set timezone = 'UTC' as $$
 declare
-  v_until    timestamptz := clock_timestamp() + interval '0.5 seconds';
+  v_until    timestamptz := clock_timestamp() + interval '0.25 seconds';
   v_shortest interval := (select least(taskq._default_retention(), min(q.retention)) from taskq.queue q);
   v_part     regclass;
   v_queue    record;
@@ -209,13 +210,13 @@ $$;
 comment on function taskq._archive_early(timestamptz) is
   'Moves tasks of queues with a shorter retention than others to the archive.';
 
--- Removes tasks from archive_early that are older than taskq.archive_retention. Half a second at
--- most. Returns how many. Writes: archive_early.
+-- Removes tasks from archive_early that are older than taskq.archive_retention. A quarter of a
+-- second at most. Returns how many. Writes: archive_early.
 create function taskq._forget_early(at timestamptz) returns bigint
   language plpgsql volatile
   set search_path = pg_catalog, pg_temp set timezone = 'UTC' as $$
 declare
-  v_until  timestamptz := clock_timestamp() + interval '0.5 seconds';
+  v_until  timestamptz := clock_timestamp() + interval '0.25 seconds';
   v_before timestamptz := _forget_early.at - taskq._archive_retention();
   v_count  bigint := 0;
   v_batch  bigint;
@@ -520,6 +521,7 @@ $$;
 comment on function taskq._open_days(timestamptz) is
   'Makes the partitions of the days ahead, and one of the days that were missed.';
 
+-- A partition that cannot leave as a whole is dropped when its last task has left.
 create function taskq._is_empty(part regclass) returns boolean
   language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare

@@ -161,7 +161,7 @@ select test.tasks();
 -- expired once-keys go, others stay
 select bool_and(taskq.once('s', i::text, interval '1 hour')), bool_and(taskq.once('l', i::text)) from generate_series(1, 1500) i;
 select test.pass('1 hour') \gset ignored_
-select taskq._duty_archive();
+select test.rounds();
 select scope, count(*) from taskq.once_key group by scope;
 select taskq.once('s', '1'), taskq.once('l', '1');
 
