@@ -53,6 +53,9 @@ pgrx::extension_sql_file!("../sql/archive.sql", name = "archive", requires = ["a
 pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["archive"]);
 pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["keeper"], finalize);
 
+#[cfg(any(test, feature = "pg_test"))]
+mod argument_tests;
+
 #[cfg(test)]
 pub mod pg_test {
     pub fn setup(_options: Vec<&str>) {}
