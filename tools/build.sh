@@ -8,11 +8,8 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 pg_config=$(system_pg_config) || die "no PostgreSQL $PG found: run 'make prerequisites', or set PG_CONFIG"
-case ${PROFILE:=release} in
-    release) profile=(--release) ;;
-    debug) profile=() ;;
-    *) profile=(--profile "$PROFILE") ;;
-esac
+profile=${PROFILE:-release}
+profile=${profile/#debug/dev}   # cargo's name for it
 
 # PostgreSQL finds its folders relative to its own binary (a real file, not a link), so a copy that
 # keeps the layout is a server of its own. Only headers may stay where they are.
@@ -48,22 +45,25 @@ prepare() {
 case ${1:-private} in
     private)
         prepare
-        say "building taskq ($PROFILE; about four minutes the first time, seconds after a change)"
+        say "building taskq ($profile; about four minutes the first time, seconds after a change)"
         cd "$ROOT"
-        "$(cargo_pgrx)" pgrx install "${profile[@]}" --pg-config "$(tree_bin "$TREE")/pg_config"
+        "$(cargo_pgrx)" pgrx install --profile "$profile" --pg-config "$(tree_bin "$TREE")/pg_config"
         chmod -R a+rX "$TREE"
         ;;
     prepare) prepare ;;
     install)
         prepare
+        pg_config=${PG_CONFIG:-$pg_config}
+        is_pg_config "$pg_config" || die "$pg_config is not one of PostgreSQL $PG"
         sudo=()
         if [[ ! -w $("$pg_config" --pkglibdir) || ! -w $("$pg_config" --sharedir)/extension ]]; then
             have sudo || die "installing into the server of $pg_config needs root"
             sudo=(sudo)
         fi
         say "building taskq for $pg_config"
+        rm -rf "$BUILD/package"
         cd "$ROOT"
-        "$(cargo_pgrx)" pgrx package "${profile[@]}" --pg-config "$pg_config" --out-dir "$BUILD/package"
+        "$(cargo_pgrx)" pgrx package --profile "$profile" --pg-config "$pg_config" --out-dir "$BUILD/package"
         # A library is replaced, never overwritten: running servers have the old one mapped.
         "${sudo[@]}" cp -rv --remove-destination "$BUILD/package/." /
         ;;

@@ -14,12 +14,14 @@ say() { printf '== %s\n' "$*"; }
 die() { printf 'taskq: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" > /dev/null; }
 
-# The pg_config of an installed PostgreSQL $PG; fails when there is none.
+# The pg_config of an installed PostgreSQL $PG; fails when there is none. PG_CONFIG comes last: it is
+# where to install to, and the private server should not change with it.
+is_pg_config() { [[ $("$1" --version 2> /dev/null) == "PostgreSQL $PG"[.a-z]* ]]; }
 system_pg_config() {
     local candidate
-    for candidate in "${PG_CONFIG:-}" "/usr/lib/postgresql/$PG/bin/pg_config" \
-                     "/usr/pgsql-$PG/bin/pg_config" "$(command -v pg_config)"; do
-        [[ $("$candidate" --version 2> /dev/null) == "PostgreSQL $PG"[.a-z]* ]] || continue
+    for candidate in "/usr/lib/postgresql/$PG/bin/pg_config" "/usr/pgsql-$PG/bin/pg_config" \
+                     "$(command -v pg_config)" "${PG_CONFIG:-}"; do
+        is_pg_config "$candidate" || continue
         echo "$candidate"
         return
     done
