@@ -35,7 +35,7 @@ begin
     perform taskq._refuse('22023', 'there is no such duty', 'See taskq.duties.');
   end if;
   -- an advisory lock, because a row lock would cost even an idle round a transaction id
-  if not pg_try_advisory_xact_lock(1952539499, ascii(v_duty.name)) then
+  if not pg_try_advisory_xact_lock(1952539499, hashtext(v_duty.name)) then
     return 0;
   end if;
   begin
@@ -68,22 +68,28 @@ $$;
 comment on function taskq._run_duty(text) is
   'Does one round of a duty, notes how it went, and returns how many rows it changed.';
 
--- maintain: one round of all duties, each in its own transaction. For databases without a keeper.
+-- maintain: rounds of all duties, each in its own transaction, until nothing is left to do (100 of
+-- each at most). For databases without a keeper.
 -- Errors: 2D000 inside a transaction block.
 create procedure taskq.maintain()
   language plpgsql as $$
 declare
   v_duty text;
+  v_rows bigint;
 begin
   commit;  -- refuses at once in a transaction block
   foreach v_duty in array array['recover', 'alert', 'archive'] loop
-    perform taskq._run_duty(v_duty);
-    commit;
+    -- a round is bounded: go on while it finds something, but not for ever
+    for v_round in 1..100 loop
+      v_rows := taskq._run_duty(v_duty);
+      commit;
+      exit when v_rows = 0;
+    end loop;
   end loop;
 end
 $$;
 comment on procedure taskq.maintain() is
-  'One round of all the keeper''s duties, committing after each. Not inside a transaction block.';
+  'Does all the keeper''s duties, committing after each round. Not inside a transaction block.';
 
 -- health: is everything there that should be? One row a check; advice where it is not ok.
 create function taskq.health()
@@ -92,6 +98,10 @@ create function taskq.health()
 declare
   v_version text := (select e.extversion from pg_extension e where e.extname = 'taskq');
   v_duty    record;
+  v_steps   bigint;
+  v_holders text;
+  v_since   timestamptz := (select min(a.backend_start) from pg_stat_activity a
+                             where a.backend_type = 'taskq keeper' and a.datname = current_database());
 begin
   "check" := 'library preloaded';
   value := current_setting('shared_preload_libraries');
@@ -119,12 +129,23 @@ begin
     "check" := format('duty %s', v_duty.name);
     value := coalesce(v_duty.error, v_duty.finished_at::text, 'never ran');
     "limit" := format('%s old', v_duty.every * 3 + interval '20 seconds');
-    ok := v_duty.error is null and v_duty.finished_at > clock_timestamp() - (v_duty.every * 3 + interval '20 seconds');
+    -- a keeper that has just begun is given the same time
+    ok := v_duty.error is null
+          and greatest(v_duty.finished_at, v_since) > clock_timestamp() - (v_duty.every * 3 + interval '20 seconds');
     ok := coalesce(ok, false);
     advice := case when v_duty.error is not null then 'The last round failed: mend the cause; the duty goes on by itself.'
                    when not ok then 'The keeper is late or missing: see the checks above.' end;
     return next;
   end loop;
+
+  "check" := 'archive';
+  select count(*), string_agg(b.step, ', '), string_agg(b.held_by, ', ') into v_steps, value, v_holders
+    from taskq._archive_blockers() b;
+  ok := v_steps = 0;
+  "limit" := null;
+  advice := case when not ok then coalesce('Steps wait for a lock. End what holds it: ' || v_holders || '.',
+                                           'Steps fail: see taskq._archive_blockers().') end;
+  return next;
 
   "check" := 'open alerts';
   value := (select count(*)::text from taskq.alert a where a.cleared_at is null and a.acknowledged_at is null);

@@ -1,6 +1,6 @@
 -- What people look at. Views are plural, tables singular. See grant_reader.
 
--- The queues there are: those with a task in any state, and those that were configured. Steps
+-- The queues there are: those with unfinished or dead tasks, and those that were configured. Steps
 -- along the indexes from name to name, so the number of tasks does not matter.
 create view taskq._queue_names as
   with recursive waiting(name) as (
@@ -39,7 +39,7 @@ create view taskq.queues as
        from taskq.task t where t.queue operator(pg_catalog.=) n.name) c
    cross join lateral (
      select pg_catalog.count(*) as dead from taskq.dead_letter x where x.queue operator(pg_catalog.=) n.name) d;
-comment on view taskq.queues is 'Each queue with its counts by state, its oldest ready task, pause and settings. Counts what is there: with very many tasks this takes its time.';
+comment on view taskq.queues is 'Each queue that has unfinished or dead tasks or settings, with its counts by state, its oldest ready task, pause and settings. Counts what is there: with very many tasks this takes its time.';
 comment on column taskq.queues.queue is 'Name of the queue.';
 comment on column taskq.queues.ready is 'Tasks that are due and wait for a worker.';
 comment on column taskq.queues.scheduled is 'Tasks that are due later, retries included.';

@@ -6,6 +6,7 @@ use std::ffi::CString;
 pub static MAX_PAYLOAD_BYTES: GucSetting<i32> = GucSetting::<i32>::new(1024 * 1024);
 pub static KEEPER: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static KEEPER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1_000);
+pub static ARCHIVE_RETENTION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 pub static TEST_CLOCK: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
 pub fn init() {
@@ -36,6 +37,14 @@ pub fn init() {
         60_000,
         GucContext::Sighup,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_string_guc(
+        c"taskq.archive_retention",
+        c"How long the archive keeps finished tasks.",
+        c"An interval, such as '2 years', counted from the end of the task. Empty keeps them for ever.",
+        &ARCHIVE_RETENTION,
+        GucContext::Suset,
+        GucFlags::default(),
     );
     GucRegistry::define_string_guc(
         c"taskq.test_clock",

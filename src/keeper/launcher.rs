@@ -4,13 +4,16 @@ use super::process;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{Datum, Oid};
 use pgrx::{FromDatum, pg_guard, warning};
-use std::collections::HashSet;
-use std::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
-/// How soon the postmaster starts a worker again that ended with an error.
+/// How soon the postmaster starts the launcher again if it ended with an error.
 const RESTART: Duration = Duration::from_secs(5);
-/// How often the launcher looks for new databases.
-const LOOK: Duration = Duration::from_secs(10);
+/// How often the launcher looks for keepers that ended, and for new databases.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often it looks into a database that had no taskq, or whose keeper was switched off. (CREATE
+/// EXTENSION starts the keeper itself; this is for when it found no free worker slot.)
+const LOOK_INTO: Duration = Duration::from_secs(300);
 
 pub fn register() {
     BackgroundWorkerBuilder::new("taskq launcher")
@@ -24,7 +27,8 @@ pub fn register() {
 }
 
 /// Starts a keeper for a database; false if no worker slot is free. It leaves by itself if the
-/// database has no taskq, or has a keeper already.
+/// database has no taskq, or has a keeper already. The postmaster does not start it again, because
+/// it would go on trying when the database is gone; the launcher does.
 pub fn start_keeper(database: Oid) -> bool {
     BackgroundWorkerBuilder::new("taskq keeper")
         .set_type("taskq keeper")
@@ -32,14 +36,13 @@ pub fn start_keeper(database: Oid) -> bool {
         .set_function("taskq_keeper_main")
         .enable_spi_access()
         .set_start_time(BgWorkerStartTime::RecoveryFinished)
-        .set_restart_time(Some(RESTART))
+        .set_restart_time(None)
         .set_argument(Some(Datum::from(database)))
         .load_dynamic()
         .is_ok()
 }
 
-/// Looks into every database once: what has taskq then keeps its keeper. Later CREATE EXTENSIONs
-/// start theirs themselves.
+/// Starts a keeper in every database at first, and again where one ended that had been at work.
 #[allow(unsafe_code)]
 #[pg_guard]
 #[unsafe(no_mangle)]
@@ -47,23 +50,27 @@ pub extern "C-unwind" fn taskq_launcher_main(_argument: Datum) {
     process::accept_signals();
     process::connect(Oid::INVALID);
     process::set_name(c"taskq launcher");
-    let mut looked_into: HashSet<Oid> = HashSet::new();
+    let mut looked_into: HashMap<Oid, Instant> = HashMap::new();
+    let mut at_work: HashSet<Oid> = HashSet::new();
     let mut warned = false;
     loop {
-        let databases = process::transaction(process::databases);
-        looked_into.retain(|database| databases.contains(database));
-        for database in databases {
-            if looked_into.contains(&database) {
+        let (databases, kept) =
+            process::transaction(|| (process::databases(), process::databases_with("taskq keeper")));
+        looked_into.retain(|database, _| databases.contains(database));
+        for database in databases.into_iter().filter(|database| !kept.contains(database)) {
+            let not_lately = looked_into.get(&database).is_none_or(|at| at.elapsed() > LOOK_INTO);
+            if !not_lately && !at_work.contains(&database) {
                 continue;
             }
             if start_keeper(database) {
-                looked_into.insert(database);
+                looked_into.insert(database, Instant::now());
                 warned = false;
             } else if !warned {
                 warned = true;
                 warning!("taskq launcher found no free background worker slot; raise max_worker_processes");
             }
         }
+        at_work = kept;
         process::sleep(LOOK);
     }
 }

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use pgrx::pg_sys::{self, Oid};
+use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -132,6 +133,27 @@ pub fn databases() -> Vec<Oid> {
         }
         pg_sys::heap_endscan(scan);
         pg_sys::table_close(relation, pg_sys::AccessShareLock as c_int);
+    }
+    found
+}
+
+/// The databases in which a background worker of this type is at work.
+pub fn databases_with(worker_type: &str) -> HashSet<Oid> {
+    let mut found = HashSet::new();
+    // SAFETY: reads PostgreSQL's own list of processes, which is kept for this transaction. The
+    // type is a C string in a static buffer; it is read before the next call.
+    unsafe {
+        for at in 1..=pg_sys::pgstat_fetch_stat_numbackends() {
+            let Some(entry) = pg_sys::pgstat_fetch_stat_local_beentry(at).as_ref() else { continue };
+            let process = &entry.backendStatus;
+            if process.st_backendType != pg_sys::BackendType::B_BG_WORKER {
+                continue;
+            }
+            let name = pg_sys::GetBackgroundWorkerTypeByPid(process.st_procpid);
+            if !name.is_null() && CStr::from_ptr(name).to_bytes() == worker_type.as_bytes() {
+                found.insert(process.st_databaseid);
+            }
+        }
     }
     found
 }
