@@ -59,7 +59,7 @@ def compare_response_times(stage: Stage) -> None:
             queued.append(time.monotonic() - between)
     inline_median, inline_p95 = median_and_p95(inline)
     queued_median, queued_p95 = median_and_p95(queued)
-    story.say(f"{COMPARED} submissions each, in turns, on the idle system:")
+    story.say(f"{COMPARED} submissions each, in turns, while no worker runs:")
     story.more(f"{'':34}{'median':>10}{'95 %':>12}")
     story.more(f"{'chart, mail and cache done inline':34}{inline_median:7.1f} ms{inline_p95:9.1f} ms")
     story.more(f"{'three tasks enqueued':34}{queued_median:7.1f} ms{queued_p95:9.1f} ms")
