@@ -21,6 +21,7 @@ declare
   v_now  timestamptz := taskq._now();
   v_task taskq.dead_letter;
   v_step interval := '0';
+  v_kept timestamptz;  -- unique_for counts on from the enqueue
 begin
   if redrive.queue is null and redrive.task_type is null and redrive.ids is null then
     perform taskq._refuse('22023', 'redrive was given no filter', 'Name a queue, a task type or ids; queue => ''*'' means all dead letters.');
@@ -54,7 +55,12 @@ begin
        for update skip locked
   loop
     if v_task.unique_key is not null then
-      insert into taskq.unique_key (task_type, key, task_id) values (v_task.task_type, v_task.unique_key, v_task.id)
+      delete from taskq.unique_key k
+       where k.task_type = v_task.task_type and k.key = v_task.unique_key
+         and k.let_go and (k.kept_until <= v_now or k.task_id = v_task.id)
+      returning k.kept_until into v_kept;
+      insert into taskq.unique_key (task_type, key, task_id, until_started, kept_until)
+      values (v_task.task_type, v_task.unique_key, v_task.id, v_task.unique_until = 'started', v_kept)
           on conflict do nothing;
       if not found then
         skipped_ids := skipped_ids || v_task.id;
@@ -63,10 +69,10 @@ begin
     end if;
     delete from taskq.dead_letter d where d.id = v_task.id;
     insert into taskq.task (id, queue, priority, run_at, token, max_retries, enqueued_at, redriven_at, bytes, task_type,
-                            unique_key, payload, headers, progress, errors)
+                            unique_key, unique_until, payload, headers, progress, errors)
     values (v_task.id, v_task.queue, v_task.priority, v_now + v_step * redriven, v_task.token, v_task.max_retries,
-            v_task.enqueued_at, v_now, v_task.bytes, v_task.task_type, v_task.unique_key, v_task.payload,
-            v_task.headers, v_task.progress, v_task.errors);
+            v_task.enqueued_at, v_now, v_task.bytes, v_task.task_type, v_task.unique_key, v_task.unique_until,
+            v_task.payload, v_task.headers, v_task.progress, v_task.errors);
     redriven := redriven + 1;
   end loop;
   skipped := cardinality(skipped_ids);

@@ -134,6 +134,7 @@ create table taskq.task (
   bytes               integer not null,
   task_type           text collate "C" not null,
   unique_key          text collate "C",
+  unique_until        text collate "C",
   cancel_reason       text,
   payload             jsonb not null,
   headers             jsonb,
@@ -169,7 +170,8 @@ comment on column taskq.task.enqueued_at is 'When it was enqueued.';
 comment on column taskq.task.redriven_at is 'When it was last brought back from the dead letters.';
 comment on column taskq.task.bytes is 'Size of payload and headers, as binary jsonb.';
 comment on column taskq.task.task_type is 'Names the handler in the worker.';
-comment on column taskq.task.unique_key is 'Of tasks with the same type and key, one is unfinished at any time.';
+comment on column taskq.task.unique_key is 'The unique key it was enqueued with; who has it now is in unique_key.';
+comment on column taskq.task.unique_until is 'Until when it holds the key: finished, or started (its first claim).';
 comment on column taskq.task.cancel_reason is 'The reason given with the request to cancel.';
 comment on column taskq.task.payload is 'What the handler is to work on.';
 comment on column taskq.task.headers is 'What travels beside the payload: trace ids, tenant, version.';
@@ -181,15 +183,24 @@ comment on column taskq.task.errors is 'Its failures, oldest first: attempt, at,
 -- ---------------------------------------------------------------------------
 
 create table taskq.unique_key (
-  task_type text collate "C",
-  key       text collate "C",
-  task_id   bigint not null,
-  primary key (task_type, key)
+  task_type     text collate "C",
+  key           text collate "C",
+  task_id       bigint not null,
+  until_started boolean not null,
+  kept_until    timestamptz,
+  let_go        boolean not null default false,
+  primary key (task_type, key),
+  constraint unique_key_let_go check (not let_go or kept_until is not null)
 );
-comment on table taskq.unique_key is 'Who holds a unique key: from the enqueue until the task has finished.';
+create index unique_key_kept_idx on taskq.unique_key (kept_until) where let_go;
+comment on table taskq.unique_key is 'Who holds a unique key: from the enqueue until the task has finished, or was first claimed, and not before kept_until.';
+comment on index taskq.unique_key_kept_idx is 'Finds the keys that are up, for the archive duty.';
 comment on column taskq.unique_key.task_type is 'Keys of different types do not meet.';
 comment on column taskq.unique_key.key is 'The key, 1 to 512 bytes.';
-comment on column taskq.unique_key.task_id is 'The task that holds the key.';
+comment on column taskq.unique_key.task_id is 'The task that holds the key, or held it last.';
+comment on column taskq.unique_key.until_started is 'The task lets go of the key at its first claim, not when it has finished.';
+comment on column taskq.unique_key.kept_until is 'The key is not free before this moment (unique_for); NULL: as soon as the task lets go of it.';
+comment on column taskq.unique_key.let_go is 'The task has let go of the key; only kept_until keeps it.';
 
 create table taskq.once_key (
   scope      text collate "C",
@@ -226,6 +237,7 @@ create table taskq.dead_letter (
   bytes           integer not null,
   worker          text not null,
   unique_key      text collate "C",
+  unique_until    text collate "C",
   payload         jsonb not null,
   headers         jsonb,
   progress        jsonb,
@@ -248,7 +260,8 @@ comment on column taskq.dead_letter.redriven_at is 'When it was last redriven, i
 comment on column taskq.dead_letter.acknowledged_at is 'When a person acknowledged the alert that counted it; it does not count for alerts any more.';
 comment on column taskq.dead_letter.bytes is 'Size of payload and headers.';
 comment on column taskq.dead_letter.worker is 'The worker of its last run.';
-comment on column taskq.dead_letter.unique_key is 'The unique key it was enqueued with. It is free while the task is dead.';
+comment on column taskq.dead_letter.unique_key is 'The unique key it was enqueued with. It has let go of it.';
+comment on column taskq.dead_letter.unique_until is 'Until when it will hold the key when it is redriven: finished or started.';
 comment on column taskq.dead_letter.payload is 'Its payload.';
 comment on column taskq.dead_letter.headers is 'Its headers.';
 comment on column taskq.dead_letter.progress is 'What its worker last reported.';

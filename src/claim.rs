@@ -4,10 +4,11 @@ use crate::call::{Call, Rows};
 use crate::checks;
 use crate::clock;
 use crate::failure::{Failure, Outcome};
+use crate::keys;
 use crate::lease;
 use crate::sql_functions;
 use crate::statement::{Spi, Table};
-use crate::store::{self, Candidate, Lane};
+use crate::store::{self, Candidate, Finish, Lane};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
 
@@ -21,9 +22,10 @@ const MOST_ROWS: usize = 1_000;
 const MOST_BYTES: i64 = 16 * 1024 * 1024;
 /// Candidates read beyond what is wanted, because other workers hold some of them.
 const SPARE: usize = 8;
-/// The columns of a claimed row that the caller gets; run_at follows them.
+/// The columns of a claimed row that the caller gets; run_at and unique_key follow them.
 const COLUMNS: usize = 11;
 const RUN_AT: usize = 11;
+const UNIQUE_KEY: usize = 12;
 
 fn claim(call: &Call) -> Outcome<Datum> {
     let wanted = checks::required("n", call.int(0))?;
@@ -88,9 +90,10 @@ impl Claim {
 
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, self.now, &self.worker, self.lease)?;
-            held.count += taken.len();
-            held.bytes += candidates.iter().map(|c| i64::from(c.bytes)).take(taken.len()).sum::<i64>();
-            add_in_order(&taken, rows)?;
+            let kept = self.without_superseded(spi, &taken)?;
+            held.count += kept.len();
+            held.bytes += candidates.iter().map(|c| i64::from(c.bytes)).take(kept.len()).sum::<i64>();
+            add_in_order(&taken, kept, rows)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) {
                 return Ok(false);
@@ -100,6 +103,28 @@ impl Claim {
             }
             pgrx::check_for_interrupts!();
         }
+    }
+}
+
+impl Claim {
+    /// The rows of claimed tasks, but for those whose unique key is with an unfinished successor:
+    /// they are cancelled.
+    fn without_superseded(&self, spi: &Spi, taken: &Table) -> Outcome<Vec<usize>> {
+        let mut kept = Vec::with_capacity(taken.len());
+        for row in 0..taken.len() {
+            if let Some(key) = taken.get::<String>(row, UNIQUE_KEY) {
+                let id: i64 = taken.need(row, 0)?;
+                let task_type: String = taken.need(row, 2)?;
+                if let Some(successor) = keys::claimed(spi, &task_type, &key, id, self.now)? {
+                    let reason = format!("superseded by {successor}");
+                    let how = Finish::Cancelled { reason: Some(&reason), errors: None };
+                    store::finish(spi, &[id], None, None, how, self.now)?;
+                    continue;
+                }
+            }
+            kept.push(row);
+        }
+        Ok(kept)
     }
 }
 
@@ -129,8 +154,9 @@ impl Held {
 }
 
 /// Hands claimed rows of one priority to the caller by run_at and id.
-fn add_in_order(taken: &Table, rows: &mut Rows) -> Outcome<()> {
-    let mut order = (0..taken.len())
+fn add_in_order(taken: &Table, kept: Vec<usize>, rows: &mut Rows) -> Outcome<()> {
+    let mut order = kept
+        .into_iter()
         .map(|row| Ok((taken.need::<Moment>(row, RUN_AT)?, taken.need::<i64>(row, 0)?, row)))
         .collect::<Outcome<Vec<_>>>()?;
     order.sort_unstable();

@@ -3,7 +3,8 @@
 use crate::call::Call;
 use crate::checks;
 use crate::clock;
-use crate::failure::{DUPLICATE_KEY, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
+use crate::keys::{self, OnConflict, UniqueKey, Until};
 use crate::sql_functions;
 use crate::statement::{Spi, Table, arg, internal};
 use crate::store::{self, NewTask};
@@ -13,13 +14,6 @@ use pgrx::pg_sys::Datum;
 sql_functions! {
     taskq_enqueue / pg_finfo_taskq_enqueue => enqueue;
     taskq_enqueue_many / pg_finfo_taskq_enqueue_many => enqueue_many;
-}
-
-/// What a second enqueue with a held key does.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OnConflict {
-    Ignore,
-    Error,
 }
 
 /// The arguments of one enqueue, not yet checked.
@@ -32,6 +26,8 @@ struct Request {
     delay: Option<Seconds>,
     max_retries: Option<i64>,
     unique_key: Option<String>,
+    unique_until: Option<String>,
+    unique_for: Option<Seconds>,
     on_conflict: Option<String>,
     headers: Option<Jsonb>,
 }
@@ -46,20 +42,22 @@ fn enqueue(call: &Call) -> Outcome<Datum> {
         delay: call.seconds(5),
         max_retries: call.int(6).map(i64::from),
         unique_key: call.text(7),
-        on_conflict: call.text(8),
-        headers: call.jsonb(9),
+        unique_until: call.text(8),
+        unique_for: call.seconds(9),
+        on_conflict: call.text(10),
+        headers: call.jsonb(11),
     };
     let now = clock::now()?;
     let (task, on_conflict) = check(request, now)?;
     let id = Spi::run(|spi| {
-        let Some(key) = &task.unique_key else { return store::insert(spi, None, &task, now) };
+        let Some(unique) = &task.unique else { return store::insert(spi, None, &task, now).map(Some) };
         let id = next_id(spi)?;
-        match store::take_key(spi, &task.task_type, key, id)? {
-            Ok(()) => store::insert(spi, Some(id), &task, now),
-            Err(holder) => duplicate(on_conflict, &task.task_type, holder),
+        match keys::take(spi, &task.task_type, unique, id, now)? {
+            Ok(()) => store::insert(spi, Some(id), &task, now).map(Some),
+            Err(holder) => keys::conflict(spi, on_conflict, &task, holder),
         }
     })?;
-    call.value(Some(id))
+    call.value(id)
 }
 
 fn enqueue_many(call: &Call) -> Outcome<Datum> {
@@ -80,16 +78,17 @@ fn enqueue_many(call: &Call) -> Outcome<Datum> {
             checked.push(check(request, now).map_err(|f| f.at_element(row + 1))?);
         }
         let ids = store::ids(spi, checked.len())?;
-        let outcomes = take_keys(spi, &checked, &ids)?;
+        let outcomes = take_keys(spi, &mut checked, &ids, now)?;
         let new: Vec<(i64, &NewTask)> = checked
             .iter()
             .zip(&outcomes)
-            .filter(|(_, o)| o.created)
-            .map(|((task, _), o)| (o.id, task))
+            .zip(&ids)
+            .filter(|((_, outcome), _)| outcome.created)
+            .map(|(((task, _), _), id)| (*id, task))
             .collect();
         store::insert_many(spi, &new, now)?;
         for (at, outcome) in outcomes.iter().enumerate() {
-            rows.add(&[arg(at as i32 + 1), arg(outcome.id), arg(outcome.created)]);
+            rows.add(&[arg(at as i32 + 1), outcome.id.and_then(arg), arg(outcome.created)]);
         }
         Ok(())
     })?;
@@ -98,41 +97,43 @@ fn enqueue_many(call: &Call) -> Outcome<Datum> {
 
 /// What became of an element.
 struct Enqueued {
-    id: i64,
+    id: Option<i64>,
     created: bool,
 }
 
 /// Takes the keys of the elements that have one, in sorted order, so that two calls with the
-/// same keys in different order cannot deadlock.
-fn take_keys(spi: &Spi, checked: &[(NewTask, OnConflict)], ids: &[i64]) -> Outcome<Vec<Enqueued>> {
-    let mut outcomes: Vec<Enqueued> = ids.iter().map(|id| Enqueued { id: *id, created: true }).collect();
-    let mut keyed: Vec<(&str, &str, usize)> = checked
-        .iter()
-        .enumerate()
-        .filter_map(|(at, (task, _))| {
-            task.unique_key.as_deref().map(|key| (task.task_type.as_str(), key, at))
-        })
-        .collect();
-    keyed.sort_unstable();
-    for (task_type, key, at) in keyed {
-        if let Err(holder) = store::take_key(spi, task_type, key, ids[at])? {
-            duplicate(checked[at].1, task_type, holder).map_err(|f| f.at_element(at + 1))?;
-            outcomes[at] = Enqueued { id: holder, created: false };
+/// same keys in different order cannot deadlock. Of elements with the same key the first takes it.
+fn take_keys(
+    spi: &Spi,
+    checked: &mut [(NewTask, OnConflict)],
+    ids: &[i64],
+    now: Moment,
+) -> Outcome<Vec<Enqueued>> {
+    let mut outcomes: Vec<Enqueued> =
+        ids.iter().map(|id| Enqueued { id: Some(*id), created: true }).collect();
+    let mut keyed: Vec<usize> = (0..checked.len()).filter(|at| checked[*at].0.unique.is_some()).collect();
+    keyed.sort_by_cached_key(|at| key_of(&checked[*at].0));
+    for at in keyed {
+        let (task, on_conflict) = checked[at].clone();
+        let Some(unique) = &task.unique else { continue };
+        if let Err(holder) = keys::take(spi, &task.task_type, unique, ids[at], now)? {
+            let answer = match ids.binary_search(&holder) {
+                // The holder is an element of this call and not stored yet.
+                Ok(first) if on_conflict == OnConflict::Replace => {
+                    checked[first].0.take_over(task);
+                    Ok(Some(holder))
+                }
+                _ => keys::conflict(spi, on_conflict, &task, holder),
+            };
+            outcomes[at] = Enqueued { id: answer.map_err(|f| f.at_element(at + 1))?, created: false };
         }
     }
     Ok(outcomes)
 }
 
-/// Answers an enqueue whose key is held: the holder's id, or TQ002.
-fn duplicate(on_conflict: OnConflict, task_type: &str, holder: i64) -> Outcome<i64> {
-    match on_conflict {
-        OnConflict::Ignore => Ok(holder),
-        OnConflict::Error => Err(Failure::new(
-            DUPLICATE_KEY,
-            format!("task {holder} of type \"{task_type}\" holds the unique key"),
-        )
-        .hint("Wait until that task has finished, or use on_conflict => 'ignore' to get its id.")),
-    }
+/// What keys are sorted by; the sort is stable, so equal ones keep their order.
+fn key_of(task: &NewTask) -> (String, String) {
+    (task.task_type.clone(), task.unique.as_ref().map(|unique| unique.key.clone()).unwrap_or_default())
 }
 
 fn next_id(spi: &Spi) -> Outcome<i64> {
@@ -141,7 +142,7 @@ fn next_id(spi: &Spi) -> Outcome<i64> {
 
 /// Reads an element of `enqueue_many`; the columns are those of `enqueue_elements.sql`.
 fn element(elements: &Table, row: usize) -> Outcome<Request> {
-    if let Some(fault) = elements.get::<String>(row, 10) {
+    if let Some(fault) = elements.get::<String>(row, 12) {
         return Err(Failure::invalid(
             fault,
             "Fields are named like the arguments of taskq.enqueue, and have their types.",
@@ -152,27 +153,26 @@ fn element(elements: &Table, row: usize) -> Outcome<Request> {
         payload: elements.get(row, 1),
         queue: elements.get(row, 2),
         priority: number("priority", elements.get(row, 3))?,
-        run_at: elements
-            .get::<String>(row, 4)
-            .map(|text| {
-                parse_moment(&text).ok_or_else(|| {
-                    Failure::new("22007", "run_at is not a timestamp")
-                        .hint("Write it like '2030-01-31T12:00:00Z'.")
-                })
-            })
-            .transpose()?,
-        delay: elements
-            .get::<String>(row, 5)
-            .map(|text| {
-                parse_interval(&text).ok_or_else(|| {
-                    Failure::new("22007", "delay is not an interval").hint("Write it like '90 seconds'.")
-                })
-            })
-            .transpose()?,
+        run_at: elements.get(row, 4).map(moment).transpose()?,
+        delay: elements.get(row, 5).map(|text| interval("delay", text)).transpose()?,
         max_retries: number("max_retries", elements.get(row, 6))?,
         unique_key: elements.get(row, 7),
-        on_conflict: elements.get(row, 8),
-        headers: elements.get(row, 9),
+        unique_until: elements.get(row, 8),
+        unique_for: elements.get(row, 9).map(|text| interval("unique_for", text)).transpose()?,
+        on_conflict: elements.get(row, 10),
+        headers: elements.get(row, 11),
+    })
+}
+
+fn moment(text: String) -> Outcome<Moment> {
+    parse_moment(&text).ok_or_else(|| {
+        Failure::new("22007", "run_at is not a timestamp").hint("Write it like '2030-01-31T12:00:00Z'.")
+    })
+}
+
+fn interval(what: &str, text: String) -> Outcome<Seconds> {
+    parse_interval(&text).ok_or_else(|| {
+        Failure::new("22007", format!("{what} is not an interval")).hint("Write it like '90 seconds'.")
     })
 }
 
@@ -189,13 +189,7 @@ fn number(what: &str, text: Option<String>) -> Outcome<Option<i64>> {
 }
 
 fn check(request: Request, now: Moment) -> Outcome<(NewTask, OnConflict)> {
-    let on_conflict = match request.on_conflict.as_deref() {
-        None | Some("ignore") => OnConflict::Ignore,
-        Some("error") => OnConflict::Error,
-        Some(_) => {
-            return Err(Failure::invalid("on_conflict is not valid", "Use 'ignore' or 'error'."));
-        }
-    };
+    let on_conflict = OnConflict::parse(request.on_conflict.as_deref())?;
     let run_at = match (request.run_at, request.delay) {
         (Some(_), Some(_)) => {
             return Err(Failure::invalid("run_at and delay are both given", "Give one of them."));
@@ -220,10 +214,32 @@ fn check(request: Request, now: Moment) -> Outcome<(NewTask, OnConflict)> {
         priority: request.priority.map(checks::priority).transpose()?,
         run_at,
         max_retries: request.max_retries.map(checks::max_retries).transpose()?,
-        unique_key: request.unique_key.map(checks::unique_key).transpose()?,
+        unique: unique(request.unique_key, request.unique_until, request.unique_for, now)?,
         bytes: checks::size("the payload with its headers", &[Some(payload), request.headers])?,
         payload,
         headers: request.headers,
     };
     Ok((task, on_conflict))
+}
+
+fn unique(
+    key: Option<String>,
+    until: Option<String>,
+    kept_for: Option<Seconds>,
+    now: Moment,
+) -> Outcome<Option<UniqueKey>> {
+    let until = match until.as_deref() {
+        None | Some("finished") => Until::Finished,
+        Some("started") => Until::Started,
+        Some(_) => return Err(Failure::invalid("unique_until is not valid", "Use 'finished' or 'started'.")),
+    };
+    let kept_for = kept_for.map(|kept_for| checks::delay("unique_for", kept_for)).transpose()?;
+    let Some(key) = key else {
+        if kept_for.is_some() {
+            return Err(Failure::invalid("unique_for is given without unique_key", "Give the key, too."));
+        }
+        return Ok(None);
+    };
+    let kept_until = kept_for.filter(|seconds| *seconds > 0.0).map(|seconds| now.plus(seconds));
+    Ok(Some(UniqueKey { key: checks::unique_key(key)?, until, kept_until }))
 }

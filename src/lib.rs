@@ -24,6 +24,7 @@ mod cancel;
 mod claim;
 mod complete;
 mod enqueue;
+mod keys;
 mod lease;
 
 // the background worker

@@ -4,6 +4,7 @@
 //! callers must not assume how it is done (that a claim begins at a lane's first entry, say).
 
 use crate::failure::Outcome;
+use crate::keys::{self, UniqueKey};
 use crate::statement::{Spi, Statement, Table, arg};
 use crate::values::{Jsonb, Moment};
 use pgrx::pg_sys::{
@@ -41,6 +42,7 @@ statement!(
         TIMESTAMPTZOID,
         INT4OID,
         TEXTOID,
+        TEXTOID,
         JSONBOID,
         JSONBOID
     ]
@@ -58,15 +60,14 @@ statement!(
         TIMESTAMPTZOID,
         INT4ARRAYOID,
         TEXTARRAYOID,
+        TEXTARRAYOID,
         JSONBARRAYOID,
         JSONBARRAYOID
     ]
 );
 statement!(ENQUEUE_ELEMENTS, "enqueue_elements.sql", [JSONBOID]);
+statement!(REPLACE, "replace.sql", [INT8OID, TEXTOID, INT4OID, TIMESTAMPTZOID, INT4OID, JSONBOID, JSONBOID]);
 statement!(IDS, "ids.sql", [INT8OID]);
-statement!(KEY_TAKE, "key_take.sql", [TEXTOID, TEXTOID, INT8OID]);
-statement!(KEY_HOLDER, "key_holder.sql", [TEXTOID, TEXTOID]);
-statement!(KEY_FREE, "key_free.sql", [TEXTOID, TEXTOID, INT8OID]);
 statement!(
     FINISH,
     "finish.sql",
@@ -141,7 +142,8 @@ pub fn candidates(
         .collect()
 }
 
-/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, and run_at.
+/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then
+/// run_at and unique_key.
 pub fn take<'spi>(
     spi: &'spi Spi,
     ids: &[i64],
@@ -161,10 +163,21 @@ pub struct NewTask {
     pub priority: Option<i32>,
     pub run_at: Moment,
     pub max_retries: Option<i32>,
-    pub unique_key: Option<String>,
+    pub unique: Option<UniqueKey>,
     pub bytes: i32,
     pub payload: Jsonb,
     pub headers: Option<Jsonb>,
+}
+
+impl NewTask {
+    /// Has what `on_conflict => 'replace'` gives it from another one.
+    pub fn take_over(&mut self, other: NewTask) {
+        self.priority = other.priority;
+        self.run_at = other.run_at;
+        self.bytes = other.bytes;
+        self.payload = other.payload;
+        self.headers = other.headers;
+    }
 }
 
 /// Stores a task and returns its id: the given one, or the next.
@@ -178,7 +191,8 @@ pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcom
         task.max_retries.and_then(arg),
         arg(now),
         arg(task.bytes),
-        task.unique_key.as_deref().and_then(arg),
+        task.unique.as_ref().and_then(|unique| arg(unique.key.as_str())),
+        task.unique.as_ref().and_then(|unique| arg(unique.until.name())),
         arg(task.payload),
         task.headers.and_then(arg),
     ];
@@ -199,7 +213,8 @@ pub fn insert_many(spi: &Spi, tasks: &[(i64, &NewTask)], now: Moment) -> Outcome
         column(tasks, |t| t.max_retries),
         arg(now),
         column(tasks, |t| t.bytes),
-        column(tasks, |t| t.unique_key.clone()),
+        column(tasks, |t| t.unique.as_ref().map(|unique| unique.key.clone())),
+        column(tasks, |t| t.unique.as_ref().map(|unique| unique.until.name())),
         column(tasks, |t| t.payload),
         column(tasks, |t| t.headers),
     ];
@@ -217,26 +232,19 @@ pub fn ids(spi: &Spi, count: usize) -> Outcome<Vec<i64>> {
     (0..table.len()).map(|row| table.need(row, 0)).collect()
 }
 
-/// Takes a unique key for a task, or returns the id of the task that holds it. Waits for a
-/// transaction that is just taking or freeing the key.
-pub fn take_key(spi: &Spi, task_type: &str, key: &str, id: i64) -> Outcome<Result<(), i64>> {
-    loop {
-        let taken = spi.execute(&KEY_TAKE, &[arg(task_type), arg(key), arg(id)])?;
-        if !taken.is_empty() {
-            return Ok(Ok(()));
-        }
-        let holder = spi.execute(&KEY_HOLDER, &[arg(task_type), arg(key)])?;
-        if !holder.is_empty() {
-            return Ok(Err(holder.need(0, 0)?));
-        }
-        // The holder finished between the two statements: the key is free now.
-        pgrx::check_for_interrupts!();
-    }
-}
-
-/// Frees a unique key that a task holds.
-pub fn free_key(spi: &Spi, task_type: &str, key: &str, id: i64) -> Outcome<()> {
-    spi.execute(&KEY_FREE, &[arg(task_type), arg(key), arg(id)]).map(|_| ())
+/// Gives a waiting task the payload, headers, priority and run_at of a new one; false if it does
+/// not wait.
+pub fn replace(spi: &Spi, id: i64, task: &NewTask) -> Outcome<bool> {
+    let args = [
+        arg(id),
+        arg(task.task_type.as_str()),
+        task.priority.and_then(arg),
+        arg(task.run_at),
+        arg(task.bytes),
+        arg(task.payload),
+        task.headers.and_then(arg),
+    ];
+    Ok(!spi.execute(&REPLACE, &args)?.is_empty())
 }
 
 /// How tasks end in `done`.
@@ -279,7 +287,7 @@ pub fn finish(
     for row in 0..gone.len() {
         let id = gone.need(row, 0)?;
         if let Some(key) = gone.get::<String>(row, 2) {
-            free_key(spi, &gone.need::<String>(row, 1)?, &key, id)?;
+            keys::free(spi, &gone.need::<String>(row, 1)?, &key, id, now)?;
         }
         finished.push(id);
     }
@@ -372,7 +380,7 @@ pub fn bury(spi: &Spi, tasks: &[(&Leased, String)], now: Moment) -> Outcome<()> 
     spi.execute(&BURY, &args)?;
     for (task, _) in tasks {
         if let Some(key) = &task.unique_key {
-            free_key(spi, &task.task_type, key, task.id)?;
+            keys::free(spi, &task.task_type, key, task.id, now)?;
         }
     }
     Ok(())

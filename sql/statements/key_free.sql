@@ -1,3 +1,9 @@
--- Frees the unique key of a task that has finished.
--- $1 task_type   $2 key   $3 id
-delete from taskq.unique_key k where k.task_type = $1 and k.key = $2 and k.task_id = $3
+-- A task lets go of its key: the key is free, or stays until the time for which it is kept.
+-- $1 task_type   $2 key   $3 id   $4 now
+with freed as (
+  delete from taskq.unique_key k
+   where k.task_type = $1 and k.key = $2 and k.task_id = $3 and (k.kept_until is null or k.kept_until <= $4)
+)
+update taskq.unique_key k
+   set let_go = true
+ where k.task_type = $1 and k.key = $2 and k.task_id = $3 and k.kept_until > $4
