@@ -19,8 +19,8 @@ import checks
 from aftermath import show_dead_letters, show_retries
 from effects import Surroundings, write_report
 from inline import submit_inline
-from load import run_the_load
-from observe import scalar, unfinished
+from load import VICTIM, run_the_load
+from observe import Held, scalar, unfinished
 from stage import FULL_ADDRESS, MISTYPED_ADDRESS, OPERATOR_ADDRESS, Stage
 from story import StoryEnds, median_and_p95
 from submit import Request, insert_and_enqueue, make_request, submit
@@ -97,7 +97,7 @@ def roll_back(stage: Stage) -> None:
     )
 
 
-def settle_the_account(stage: Stage, operator: psycopg.Connection, held: set[int]) -> None:
+def settle_the_account(stage: Stage, operator: psycopg.Connection, held: list[Held]) -> None:
     """Act 7: does everything add up?"""
     story = stage.story
     story.heading("7. The account")
@@ -105,7 +105,7 @@ def settle_the_account(stage: Stage, operator: psycopg.Connection, held: set[int
     checks.check_reports(story, operator, stage.charts)
     checks.check_mails(story, operator, stage.maildir, held)
     checks.check_cache(story, operator)
-    checks.check_recovered(story, operator, held)
+    checks.check_recovered(story, operator, stage.logs, held, VICTIM)
     checks.check_claims(story, stage.logs)
     checks.check_leases(story, stage.logs)
     checks.check_alerts(story, stage.maildir)

@@ -37,7 +37,7 @@ def show_backlog(stage: Stage, operator: psycopg.Connection) -> None:
     stage.story.say("| " + " ".join(cells).rstrip())
 
 
-def run_the_load(stage: Stage, operator: psycopg.Connection) -> set[int]:
+def run_the_load(stage: Stage, operator: psycopg.Connection) -> list[Held]:
     """Act 4: load, an outage, a crash. Returns what the killed worker held."""
     story = stage.story
     story.heading("4. The load")
@@ -112,7 +112,7 @@ def mail_outage(stage: Stage, operator: psycopg.Connection) -> None:
     story.wait_until("mails are delivered again", lambda: delivered(stage) >= resumed + 10)
 
 
-def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> set[int]:
+def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> list[Held]:
     """A worker dies in the middle of its tasks; returns those it held."""
     story = stage.story
     freeze_at_a_bad_moment(stage, operator, pid)
@@ -142,7 +142,7 @@ def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> set[int
         operator.execute("select taskq.resume(%s)", (queue,))
     stage.start_worker(REPLACEMENT)
     story.say(f"the operator resumes the queues and starts {REPLACEMENT}")
-    return set(ids)
+    return held
 
 
 def describe(task: Held, mail_log: str) -> str:

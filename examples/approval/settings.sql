@@ -7,7 +7,7 @@
 
 select taskq.configure_type('approval.mail', '{
     "queue": "email", "priority": 10,
-    "max_retries": 6, "backoff_base": "0.4 s", "backoff_factor": 2, "backoff_cap": "3 s", "jitter": 0.1,
+    "max_retries": 8, "backoff_base": "0.4 s", "backoff_factor": 2, "backoff_cap": "3 s", "jitter": 0.1,
     "lease": "5 s"}');
 
 select taskq.configure_type('approval.cache', '{
