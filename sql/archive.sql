@@ -79,33 +79,44 @@ comment on function taskq._days_due(timestamptz) is
 -- rows: expired keys, tasks of queues with a shorter retention
 -- ---------------------------------------------------------------------------
 
--- Removes expired once-keys, 1,000 at a time, for a quarter of a second at most. Returns how many.
--- Locks: rows of once_key, passing by those that others have locked. Writes: once_key.
-create function taskq._forget_once_keys(at timestamptz) returns bigint
+-- Removes once-keys that have expired and unique keys that are up (let go of, and unique_for is over),
+-- 1,000 at a time, for a quarter of a second at most. Returns how many.
+-- Locks: rows of once_key and unique_key, passing by those that others have locked. Writes: both.
+create function taskq._forget_keys(at timestamptz) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   v_until timestamptz := clock_timestamp() + interval '0.25 seconds';
   v_count bigint := 0;
   v_batch bigint;
+  v_more  bigint;
 begin
   loop
     with expired as materialized (
       select k.scope, k.key from taskq.once_key k
-       where k.expires_at <= _forget_once_keys.at
+       where k.expires_at <= _forget_keys.at
        order by k.expires_at
        limit 1000
          for update skip locked
     )
     delete from taskq.once_key k using expired e where k.scope = e.scope and k.key = e.key;
     get diagnostics v_batch = row_count;
-    v_count := v_count + v_batch;
-    exit when v_batch < 1000 or clock_timestamp() > v_until;
+    with up as materialized (
+      select k.task_type, k.key from taskq.unique_key k
+       where k.let_go and k.kept_until <= _forget_keys.at
+       order by k.kept_until
+       limit 1000
+         for update skip locked
+    )
+    delete from taskq.unique_key k using up u where k.task_type = u.task_type and k.key = u.key;
+    get diagnostics v_more = row_count;
+    v_count := v_count + v_batch + v_more;
+    exit when greatest(v_batch, v_more) < 1000 or clock_timestamp() > v_until;
   end loop;
   return v_count;
 end
 $$;
-comment on function taskq._forget_once_keys(timestamptz) is
-  'Removes once-keys that have expired.';
+comment on function taskq._forget_keys(timestamptz) is
+  'Removes once-keys that have expired and unique keys that are up.';
 
 -- The queues that have tasks in a partition of done whose retention is over, and since when. Those
 -- with the longest retention leave by whole days; they count here only in a partition of many days.
@@ -654,7 +665,7 @@ declare
 begin
   begin
     v_count := case _archive_step.step
-      when 'once keys' then taskq._forget_once_keys(_archive_step.at)
+      when 'keys' then taskq._forget_keys(_archive_step.at)
       when 'early' then taskq._archive_early(_archive_step.at)
       when 'early expiry' then taskq._forget_early(_archive_step.at)
       when 'default' then taskq._bound_default(_archive_step.at)
@@ -692,7 +703,7 @@ begin
   if not pg_try_advisory_xact_lock(1952539499, 1634886504) then
     return 0;
   end if;
-  foreach v_step in array array['once keys', 'early', 'early expiry', 'default', 'open days', 'close days', 'drop days'] loop
+  foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'open days', 'close days', 'drop days'] loop
     v_count := v_count + taskq._archive_step(v_step, v_now);
     -- while that CHECK waits for its validation, complete must not wait for other steps, too
     exit when v_step = 'default' and exists (select from taskq._default_check() c where not c.valid);

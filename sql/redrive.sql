@@ -4,7 +4,8 @@
 -- All given filters must hold; with none, queue => '*' says that all are meant.
 --   max_tasks   at most so many, longest dead first
 --   per_second  spreads their run_at, so many a second; NULL: all due at once
--- A task whose unique key is held by another one is skipped, and so are ids that are not dead.
+-- A task whose unique key is held by another one is skipped. Of ids that were given, all that were
+-- not redriven are reported as skipped.
 -- Errors: 22023.
 -- Locks: the rows of dead_letter, passing by those that others have locked; then keys in sorted
 --   order, as enqueue_many does, waiting for a transaction that is just taking one of them.
@@ -22,6 +23,7 @@ declare
   v_task taskq.dead_letter;
   v_step interval := '0';
   v_kept timestamptz;  -- unique_for counts on from the enqueue
+  v_redriven bigint[] := '{}';
 begin
   if redrive.queue is null and redrive.task_type is null and redrive.ids is null then
     perform taskq._refuse('22023', 'redrive was given no filter', 'Name a queue, a task type or ids; queue => ''*'' means all dead letters.');
@@ -37,11 +39,7 @@ begin
   end if;
 
   redriven := 0;
-  -- ids that are not dead (any more) are reported, not silently dropped
-  skipped_ids := array(
-    select distinct i.id from unnest(redrive.ids) i(id)
-     where i.id is not null and not exists (select from taskq.dead_letter d where d.id = i.id)
-     order by i.id);
+  skipped_ids := '{}';
   for v_task in
     select d.* from taskq.dead_letter d
      where d.id = any (array(
@@ -74,13 +72,19 @@ begin
             v_task.enqueued_at, v_now, v_task.bytes, v_task.task_type, v_task.unique_key, v_task.unique_until,
             v_task.payload, v_task.headers, v_task.progress, v_task.errors);
     redriven := redriven + 1;
+    v_redriven := v_redriven || v_task.id;
   end loop;
+  if redrive.ids is not null then
+    -- whatever the reason (not dead, key held, locked, beyond max_tasks): nothing is silently dropped
+    skipped_ids := array(select i.id from unnest(redrive.ids) i(id) where i.id is not null
+                         except select r.id from unnest(v_redriven) r(id) order by 1);
+  end if;
   skipped := cardinality(skipped_ids);
   return next;
 end
 $$;
 comment on function taskq.redrive is
-  'Dead letters wait again, with renewed retries. Filters must all hold; queue => ''*'' means all. Skips, and reports, tasks whose unique key is held by another and ids that are not dead.';
+  'Dead letters wait again, with renewed retries. Filters must all hold; queue => ''*'' means all. Skips, and reports, tasks whose unique key is held by another, and given ids that were not redriven.';
 
 -- purge: forgets tasks for good: dead, succeeded, cancelled, scheduled or ready ones, never
 -- running ones. Finished ones are forgotten in the archive, too.

@@ -80,7 +80,7 @@ select p, test.error(format('select taskq.enqueue(''mail'', priority => %s)', p)
 select r, test.error(format('select taskq.enqueue(''mail'', max_retries => %s)', r))
   from unnest('{-2147483648, -1, 0, 1000000, 1000001, 2147483647}'::int[]) r;
 select c, test.error(format('select taskq.enqueue(''mail'', on_conflict => %L)', c))
-  from unnest('{ignore, error, Ignore, skip, "", " ignore"}'::text[]) c;
+  from unnest('{ignore, error, Ignore, skipped, "", " ignore"}'::text[]) c;
 -- no overloads, no such arguments
 select test.error($$select taskq.enqueue()$$);
 select test.error($$select taskq.enqueue('mail', '{}', colour => 'red')$$);

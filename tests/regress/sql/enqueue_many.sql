@@ -17,7 +17,7 @@ select queue, priority, run_at - enqueued_at as wait, max_retries, unique_key, p
   from taskq.task where task_type = 'full' and queue = 'q';
 select run_at = '2030-01-31 12:00Z' as run_at, queue, priority, max_retries from taskq.task where task_type = 'full' and queue <> 'q';
 -- it stores what enqueue stores
-select taskq.enqueue('full', '{"a": 1}', 'q', -5, null, '90 s', 7, 'k2', 'error', '{"h": 1}') as id \gset
+select taskq.enqueue('full', '{"a": 1}', 'q', -5, null, '90 s', 7, 'k2', 'finished', null, 'error', '{"h": 1}') as id \gset
 select to_jsonb(a) - '{id,unique_key}'::text[] = to_jsonb(b) - '{id,unique_key}'::text[] as same
   from taskq.task a, taskq.task b where a.unique_key = 'k' and b.unique_key = 'k2';
 -- the type's settings count for each
@@ -54,7 +54,7 @@ select e, test.error(format('select taskq.enqueue_many(%L)', format('[{"task_typ
     '{"task_type": "a", "run_at": "300000-01-01"}', '{"task_type": "a", "run_at": "2030-01-01", "delay": "1 s"}',
     '{"task_type": "a", "delay": 1}', '{"task_type": "a", "delay": "-1 s"}', '{"task_type": "a", "delay": "10000 years"}',
     '{"task_type": "a", "delay": "1 s 1 s"}', '{"task_type": "a", "delay": "999999999999 years"}',
-    '{"task_type": "a", "unique_key": ""}', '{"task_type": "a", "unique_key": 1}', '{"task_type": "a", "on_conflict": "replace"}',
+    '{"task_type": "a", "unique_key": ""}', '{"task_type": "a", "unique_key": 1}', '{"task_type": "a", "on_conflict": "skipped"}',
     '{"task_type": "a", "on_conflict": true}']) e;
 -- whole numbers are written without a fraction, even one of zero
 select e, test.error(format('select taskq.enqueue_many(%L)', e)) from unnest(array['[{"task_type": "a", "priority": 1.0}]', '[{"task_type": "a", "priority": 1e1}]']) e;
