@@ -4,6 +4,7 @@
 # shellcheck disable=SC2034   # variables are for the scripts that source this
 
 umask 022   # the servers' user must be able to read what we build
+unset RUST_BACKTRACE RUST_LIB_BACKTRACE   # a server that has them puts backtraces into the details of errors
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 PG=${PG:-15}
 BUILD=${CARGO_TARGET_DIR:-$ROOT/target}
