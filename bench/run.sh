@@ -69,9 +69,10 @@ machine() {
     memory=$(awk '/^MemTotal/ {printf "%.0f GB", $2 / 1048576}' /proc/meminfo)
     echo "$(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $memory of memory;" \
         "PostgreSQL $(sql -c 'show server_version'), shared_buffers $(sql -c 'show shared_buffers');" \
-        "$(date -u +%F), \`make bench\`, $runs pairs of $seconds s."
+        "$(date -u +%F), \`make bench\`, $runs pairs of $seconds s each; load of the machine before it: $load."
 }
 
+load=$(cut -d' ' -f1 /proc/loadavg)   # much more than 0: the figures are those of a busy machine
 sql -f schema.sql
 for name in $cases; do
     describe "$name"
