@@ -93,6 +93,17 @@ $$;
 comment on function taskq._effective(text, jsonb) is
   'Settings as they work: what is configured, and the defaults for the rest.';
 
+-- Sessions keep the settings in memory (src/config.rs); these triggers tell them of any change.
+create function taskq._settings_changed() returns trigger
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_settings_changed';
+comment on function taskq._settings_changed() is
+  'Tells all sessions that settings have changed, when the change is committed.';
+create trigger settings_changed after insert or update or delete or truncate on taskq.queue
+  for each statement execute function taskq._settings_changed();
+create trigger settings_changed after insert or update or delete or truncate on taskq.task_type
+  for each statement execute function taskq._settings_changed();
+
 -- configure_queue: merges settings into those of a queue; JSON null resets one to its default.
 -- '{}' changes nothing. Returns the effective settings. The queue need not exist before.
 -- Errors: 22023, listing the valid settings.

@@ -90,6 +90,19 @@ impl Call {
         self.arg(n)
     }
 
+    /// The table whose trigger this call is.
+    pub fn trigger_relation(&self) -> Outcome<pg_sys::Relation> {
+        // SAFETY: in a trigger's call the context is a TriggerData; its tag is checked.
+        unsafe {
+            let context = (*self.frame).context.cast::<pg_sys::TriggerData>();
+            match context.as_ref() {
+                Some(trigger) if trigger.type_ == pg_sys::NodeTag::T_TriggerData => Ok(trigger.tg_relation),
+                _ => Err(Failure::new("39P01", "this function is a trigger")
+                    .hint("It is called by PostgreSQL when the settings change.")),
+            }
+        }
+    }
+
     /// Answers with a value, or NULL for `None`.
     pub fn value<T: IntoDatum>(&self, value: Option<T>) -> Outcome<Datum> {
         match value.and_then(IntoDatum::into_datum) {

@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::checks;
 use crate::clock;
+use crate::config;
 use crate::failure::Outcome;
 use crate::sql_functions;
 use crate::statement::Spi;
@@ -30,7 +31,7 @@ fn cancel(call: &Call) -> Outcome<Datum> {
             return Ok("requested");
         }
         let how = Finish::Cancelled { reason: reason.as_deref(), errors: None };
-        store::finish(spi, &[id], None, None, how, now)?;
+        store::finish(spi, &[id], None, None, how, &*config::current(spi)?, now)?;
         Ok("cancelled")
     })?;
     call.value(Some(answer))

@@ -3,12 +3,13 @@
 use crate::call::{Call, Rows};
 use crate::checks;
 use crate::clock;
+use crate::config;
 use crate::failure::{Failure, Outcome};
 use crate::keys;
 use crate::lease;
 use crate::sql_functions;
 use crate::statement::{Spi, Table};
-use crate::store::{self, Candidate, Finish, Lane};
+use crate::store::{self, Candidate, Claimer, Finish, Lane};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
 
@@ -42,23 +43,25 @@ fn claim(call: &Call) -> Outcome<Datum> {
     let lease = call.seconds(3).map(checks::lease).transpose()?;
     let mut rows = call.rows();
     if wanted > 0 {
-        let claim = Claim { wanted, worker, lease, now: clock::now()? };
-        Spi::run(|spi| claim.run(spi, queues.as_deref(), &mut rows))?;
+        let now = clock::now()?;
+        Spi::run(|spi| {
+            let config = config::current(spi)?;
+            let by = Claimer { now, worker: &worker, lease, config: &config };
+            Claim { wanted, by }.run(spi, queues.as_deref(), &mut rows)
+        })?;
     }
     rows.finish()
 }
 
-struct Claim {
+struct Claim<'a> {
     wanted: usize,
-    worker: String,
-    lease: Option<f64>,
-    now: Moment,
+    by: Claimer<'a>,
 }
 
-impl Claim {
+impl Claim<'_> {
     /// Goes through the lanes by falling priority until enough tasks are held or nothing due is left.
     fn run(&self, spi: &Spi, queues: Option<&[String]>, rows: &mut Rows) -> Outcome<()> {
-        let lanes = store::due_lanes(spi, queues, self.now)?;
+        let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
         let mut held = Held { count: 0, bytes: 0 };
         for level in lanes.chunk_by(|a, b| a.priority == b.priority) {
             if !self.claim_level(spi, level, &mut held, rows)? {
@@ -70,13 +73,20 @@ impl Claim {
 
     /// Claims from the lanes of one priority. Returns whether more is wanted.
     fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
+        if let ([lane], 1) = (level, self.wanted - held.count) {
+            let taken = store::take_first(spi, lane, &self.by)?;
+            self.hand_over(spi, &taken, held, rows)?;
+            if held.count >= self.wanted {
+                return Ok(false);
+            }
+        }
         let queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
         let mut behind = (Moment::DISTANT_PAST, 0);
         loop {
             let missing = self.wanted - held.count;
             let asked = missing + SPARE;
             let mut candidates =
-                store::candidates(spi, &queues, level[0].priority, self.now, asked as i64, behind)?;
+                store::candidates(spi, &queues, level[0].priority, self.by.now, asked as i64, behind)?;
             let last_page = candidates.len() < asked;
             let cut = held.cut_to_size(&mut candidates);
             let Some(last) = candidates.last() else {
@@ -86,14 +96,12 @@ impl Claim {
             behind = (last.run_at, last.id);
 
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
-            lease::take_back(spi, over, self.now)?;
+            lease::take_back(spi, over, self.by.config, self.by.now)?;
 
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
-            let taken = store::take(spi, &ids, missing as i64, self.now, &self.worker, self.lease)?;
-            let kept = self.without_superseded(spi, &taken)?;
-            held.count += kept.len();
-            held.bytes += candidates.iter().map(|c| i64::from(c.bytes)).take(kept.len()).sum::<i64>();
-            add_in_order(&taken, kept, rows)?;
+            let taken = store::take(spi, &ids, missing as i64, &self.by)?;
+            held.bytes += candidates.iter().map(|c| i64::from(c.bytes)).take(taken.len()).sum::<i64>();
+            self.hand_over(spi, &taken, held, rows)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) {
                 return Ok(false);
@@ -104,9 +112,14 @@ impl Claim {
             pgrx::check_for_interrupts!();
         }
     }
-}
 
-impl Claim {
+    /// Hands claimed rows to the caller.
+    fn hand_over(&self, spi: &Spi, taken: &Table, held: &mut Held, rows: &mut Rows) -> Outcome<()> {
+        let kept = self.without_superseded(spi, taken)?;
+        held.count += kept.len();
+        add_in_order(taken, kept, rows)
+    }
+
     /// The rows of claimed tasks, but for those whose unique key is with an unfinished successor:
     /// they are cancelled.
     fn without_superseded(&self, spi: &Spi, taken: &Table) -> Outcome<Vec<usize>> {
@@ -115,10 +128,10 @@ impl Claim {
             if let Some(key) = taken.get::<String>(row, UNIQUE_KEY) {
                 let id: i64 = taken.need(row, 0)?;
                 let task_type: String = taken.need(row, 2)?;
-                if let Some(successor) = keys::claimed(spi, &task_type, &key, id, self.now)? {
+                if let Some(successor) = keys::claimed(spi, &task_type, &key, id, self.by.now)? {
                     let reason = format!("superseded by {successor}");
                     let how = Finish::Cancelled { reason: Some(&reason), errors: None };
-                    store::finish(spi, &[id], None, None, how, self.now)?;
+                    store::finish(spi, &[id], None, None, how, self.by.config, self.by.now)?;
                     continue;
                 }
             }

@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::checks;
 use crate::clock;
+use crate::config;
 use crate::failure::Outcome;
 use crate::lease;
 use crate::pairs::{self, Pairs};
@@ -24,7 +25,8 @@ fn complete(call: &Call) -> Outcome<Datum> {
     Spi::run(|spi| {
         let results = result.map(|result| [Some(result)]);
         let results = results.as_ref().map(|results| &results[..]);
-        if store::finish(spi, &[id], Some(&[token]), results, Finish::Succeeded, now)?.is_empty() {
+        let config = config::current(spi)?;
+        if store::finish(spi, &[id], Some(&[token]), results, Finish::Succeeded, &config, now)?.is_empty() {
             return Err(lease::stale(spi, id, now)?);
         }
         Ok(())
@@ -42,10 +44,13 @@ fn complete_many(call: &Call) -> Outcome<Datum> {
     let now = clock::now()?;
     let mut rows = call.rows();
     Spi::run(|spi| {
+        let config = config::current(spi)?;
         for layer in pairs.layers() {
             let results = results.as_deref().map(|results| layer.in_order(results));
             let how = Finish::Succeeded;
-            for id in store::finish(spi, &layer.ids, Some(&layer.tokens), results.as_deref(), how, now)? {
+            for id in
+                store::finish(spi, &layer.ids, Some(&layer.tokens), results.as_deref(), how, &config, now)?
+            {
                 rows.add(&[arg(id)]);
             }
         }

@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::checks;
 use crate::clock;
+use crate::config::{self, Config};
 use crate::failure::{Failure, Outcome};
 use crate::keys::{self, OnConflict, UniqueKey, Until};
 use crate::sql_functions;
@@ -48,8 +49,8 @@ fn enqueue(call: &Call) -> Outcome<Datum> {
         headers: call.jsonb(11),
     };
     let now = clock::now()?;
-    let (task, on_conflict) = check(request, now)?;
     let id = Spi::run(|spi| {
+        let (task, on_conflict) = check(request, &*config::current(spi)?, now)?;
         let Some(unique) = &task.unique else { return store::insert(spi, None, &task, now).map(Some) };
         let id = next_id(spi)?;
         match keys::take(spi, &task.task_type, unique, id, now)? {
@@ -72,10 +73,11 @@ fn enqueue_many(call: &Call) -> Outcome<Datum> {
     let mut rows = call.rows();
     Spi::run(|spi| {
         let elements = store::elements(spi, tasks)?;
+        let config = config::current(spi)?;
         let mut checked = Vec::with_capacity(elements.len());
         for row in 0..elements.len() {
             let request = element(&elements, row).map_err(|f| f.at_element(row + 1))?;
-            checked.push(check(request, now).map_err(|f| f.at_element(row + 1))?);
+            checked.push(check(request, &config, now).map_err(|f| f.at_element(row + 1))?);
         }
         let ids = store::ids(spi, checked.len())?;
         let outcomes = take_keys(spi, &mut checked, &ids, now)?;
@@ -188,7 +190,7 @@ fn number(what: &str, text: Option<String>) -> Outcome<Option<i64>> {
     .transpose()
 }
 
-fn check(request: Request, now: Moment) -> Outcome<(NewTask, OnConflict)> {
+fn check(request: Request, config: &Config, now: Moment) -> Outcome<(NewTask, OnConflict)> {
     let on_conflict = OnConflict::parse(request.on_conflict.as_deref())?;
     let run_at = match (request.run_at, request.delay) {
         (Some(_), Some(_)) => {
@@ -208,12 +210,17 @@ fn check(request: Request, now: Moment) -> Outcome<(NewTask, OnConflict)> {
         Some(payload) => payload,
         None => Jsonb::empty_object().ok_or_else(|| internal("jsonb_in gave nothing"))?,
     };
+    let task_type = checks::name("task_type", request.task_type)?;
+    let settings = config.task_type(&task_type);
     let task = NewTask {
-        task_type: checks::name("task_type", request.task_type)?,
-        queue: request.queue.map(|queue| checks::name("queue", Some(queue))).transpose()?,
-        priority: request.priority.map(checks::priority).transpose()?,
+        task_type,
+        queue: match request.queue {
+            Some(queue) => checks::name("queue", Some(queue))?,
+            None => settings.queue,
+        },
+        priority: request.priority.map_or(Ok(settings.priority), checks::priority)?,
         run_at,
-        max_retries: request.max_retries.map(checks::max_retries).transpose()?,
+        max_retries: request.max_retries.map_or(Ok(settings.max_retries), checks::max_retries)?,
         unique: unique(request.unique_key, request.unique_until, request.unique_for, now)?,
         bytes: checks::size("the payload with its headers", &[Some(payload), request.headers])?,
         payload,

@@ -3,10 +3,10 @@
 //! Lock order, for every verb: rows of `taskq.task` by rising id, then what belongs to them
 //! (`dead_letter`, `done`, `unique_key`).
 
-use crate::backoff::{self, Backoff};
 use crate::call::Call;
 use crate::checks;
 use crate::clock;
+use crate::config::{self, Config};
 use crate::failure::{Failure, Outcome, STALE_LEASE};
 use crate::pairs::{self, Pairs};
 use crate::session;
@@ -69,7 +69,7 @@ fn fail(call: &Call) -> Outcome<Datum> {
             return Err(stale(spi, id, now)?);
         }
         let failures = leased.into_iter().map(|task| (task, error.clone(), retry)).collect();
-        for ended in settle(spi, failures, now)? {
+        for ended in settle(spi, failures, &*config::current(spi)?, now)? {
             rows.add(&[arg(ended.state), ended.run_at.and_then(arg)]);
         }
         Ok(())
@@ -84,6 +84,7 @@ fn fail_many(call: &Call) -> Outcome<Datum> {
     let now = clock::now()?;
     let mut rows = call.rows();
     Spi::run(|spi| {
+        let config = config::current(spi)?;
         for layer in pairs.layers() {
             let mut failures = Vec::new();
             for task in store::lock_leases(spi, &layer.ids, Some(&layer.tokens))? {
@@ -91,7 +92,7 @@ fn fail_many(call: &Call) -> Outcome<Datum> {
                     layer.position(task.id).and_then(|at| errors.as_ref().and_then(|e| e[at].clone()));
                 failures.push((task, error_text(given), Retry::Backoff));
             }
-            for ended in settle(spi, failures, now)? {
+            for ended in settle(spi, failures, &config, now)? {
                 rows.add(&[arg(ended.id), arg(ended.state), ended.run_at.and_then(arg)]);
             }
         }
@@ -108,7 +109,8 @@ fn release(call: &Call) -> Outcome<Datum> {
         let leased = store::lock_leases(spi, &[id], Some(&[token]))?;
         let Some(task) = leased.first() else { return Err(stale(spi, id, now)?) };
         if task.cancel_requested {
-            store::finish(spi, &[id], None, None, Finish::Cancelled { reason: None, errors: None }, now)?;
+            let how = Finish::Cancelled { reason: None, errors: None };
+            store::finish(spi, &[id], None, None, how, &*config::current(spi)?, now)?;
             return Ok(());
         }
         store::release(spi, id, delay.map_or(task.run_at, |delay| now.plus(delay)), now)
@@ -123,7 +125,7 @@ fn extend(call: &Call) -> Outcome<Datum> {
     checks::size("the progress", &[progress])?;
     let now = clock::now()?;
     let mut rows = call.rows();
-    Spi::run(|spi| match store::extend(spi, id, token, now, lease, progress)? {
+    Spi::run(|spi| match store::extend(spi, id, token, now, progress, lease, &*config::current(spi)?)? {
         Some((expires_at, cancel_requested)) => {
             rows.add(&[arg(expires_at), arg(cancel_requested)]);
             Ok(())
@@ -138,13 +140,13 @@ fn recover(call: &Call) -> Outcome<Datum> {
     let at_most = checks::required("at_most", call.int(0))?;
     let now = clock::now()?;
     let ids = Spi::run_freely(|spi| store::expired(spi, now, i64::from(at_most)))?;
-    let recovered = Spi::run(|spi| take_back(spi, ids, now))?;
+    let recovered = Spi::run(|spi| take_back(spi, ids, &*config::current(spi)?, now))?;
     call.value(Some(recovered as i64))
 }
 
 /// Takes back tasks whose lease is over: as a failure, but due at once. Tasks that somebody else
 /// is just working on are passed by. Returns how many were taken back.
-pub fn take_back(spi: &Spi, mut ids: Vec<i64>, now: Moment) -> Outcome<usize> {
+pub fn take_back(spi: &Spi, mut ids: Vec<i64>, config: &Config, now: Moment) -> Outcome<usize> {
     if ids.is_empty() {
         return Ok(0);
     }
@@ -152,12 +154,17 @@ pub fn take_back(spi: &Spi, mut ids: Vec<i64>, now: Moment) -> Outcome<usize> {
     let leased = store::lock_expired(spi, &ids, now)?;
     let failures =
         leased.into_iter().map(|task| (task, "lease expired".to_owned(), Retry::InPlace)).collect();
-    Ok(settle(spi, failures, now)?.len())
+    Ok(settle(spi, failures, config, now)?.len())
 }
 
 /// Ends the leases of locked tasks that failed: another run, the dead letters, or, if a cancel
 /// was requested, cancelled.
-fn settle(spi: &Spi, failures: Vec<(Leased, String, Retry)>, now: Moment) -> Outcome<Vec<Ended>> {
+fn settle(
+    spi: &Spi,
+    failures: Vec<(Leased, String, Retry)>,
+    config: &Config,
+    now: Moment,
+) -> Outcome<Vec<Ended>> {
     let mut ended = Vec::with_capacity(failures.len());
     let mut again = Vec::new();
     let mut dead = Vec::new();
@@ -174,7 +181,9 @@ fn settle(spi: &Spi, failures: Vec<(Leased, String, Retry)>, now: Moment) -> Out
         } else {
             let run_at = match retry {
                 Retry::After(seconds) => now.plus(*seconds),
-                Retry::Backoff => now.plus(backoff_of(task).wait(task.attempt, session::random())),
+                Retry::Backoff => {
+                    now.plus(config.task_type(&task.task_type).backoff.wait(task.attempt, session::random()))
+                }
                 Retry::InPlace | Retry::Never => task.run_at,
             };
             again.push(Requeue { id, run_at, error: error.clone() });
@@ -189,18 +198,9 @@ fn settle(spi: &Spi, failures: Vec<(Leased, String, Retry)>, now: Moment) -> Out
     store::bury(spi, &dead, now)?;
     if !cancelled.is_empty() {
         let how = Finish::Cancelled { reason: None, errors: Some(&cancelled_errors) };
-        store::finish(spi, &cancelled, None, None, how, now)?;
+        store::finish(spi, &cancelled, None, None, how, config, now)?;
     }
     Ok(ended)
-}
-
-fn backoff_of(task: &Leased) -> Backoff {
-    Backoff {
-        base: task.backoff_base.unwrap_or(backoff::DEFAULT.base),
-        factor: task.backoff_factor.unwrap_or(backoff::DEFAULT.factor),
-        cap: task.backoff_cap.unwrap_or(backoff::DEFAULT.cap),
-        jitter: task.jitter.unwrap_or(backoff::DEFAULT.jitter),
-    }
 }
 
 fn error_text(given: Option<String>) -> String {

@@ -10,6 +10,7 @@ pgrx::pg_module_magic!(name, version);
 mod call;
 mod checks;
 mod clock;
+mod config;
 mod failure;
 mod pairs;
 mod session;

@@ -3,13 +3,14 @@
 //! Each function here is one statement of `sql/statements/`. What it promises is written there;
 //! callers must not assume how it is done (that a claim begins at a lane's first entry, say).
 
+use crate::config::Config;
 use crate::failure::Outcome;
 use crate::keys::{self, UniqueKey};
 use crate::statement::{Spi, Statement, Table, arg};
 use crate::values::{Jsonb, Moment};
 use pgrx::pg_sys::{
-    Datum, FLOAT8OID, INT4ARRAYOID, INT4OID, INT8ARRAYOID, INT8OID, JSONBARRAYOID, JSONBOID, Oid,
-    TEXTARRAYOID, TEXTOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
+    Datum, FLOAT8ARRAYOID, FLOAT8OID, INT4ARRAYOID, INT4OID, INT8ARRAYOID, INT8OID, JSONBARRAYOID, JSONBOID,
+    Oid, TEXTARRAYOID, TEXTOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
 };
 
 macro_rules! statement {
@@ -28,7 +29,36 @@ statement!(
     "claim_candidates.sql",
     [TEXTARRAYOID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID]
 );
-statement!(CLAIM_TAKE, "claim_take.sql", [INT8ARRAYOID, INT8OID, TIMESTAMPTZOID, TEXTOID, FLOAT8OID]);
+static CLAIM_TAKE: Statement = Statement::with_suffix(
+    include_str!("../sql/statements/claim_take.sql"),
+    include_str!("../sql/statements/claim_update.sql"),
+    &[
+        INT8ARRAYOID,
+        INT8OID,
+        TIMESTAMPTZOID,
+        TEXTOID,
+        FLOAT8OID,
+        TEXTARRAYOID,
+        FLOAT8ARRAYOID,
+        TEXTARRAYOID,
+        FLOAT8ARRAYOID,
+    ],
+);
+static CLAIM_FIRST: Statement = Statement::with_suffix(
+    include_str!("../sql/statements/claim_first.sql"),
+    include_str!("../sql/statements/claim_update.sql"),
+    &[
+        TEXTOID,
+        INT4OID,
+        TIMESTAMPTZOID,
+        TEXTOID,
+        FLOAT8OID,
+        TEXTARRAYOID,
+        FLOAT8ARRAYOID,
+        TEXTARRAYOID,
+        FLOAT8ARRAYOID,
+    ],
+);
 statement!(
     ENQUEUE,
     "enqueue.sql",
@@ -66,12 +96,12 @@ statement!(
     ]
 );
 statement!(ENQUEUE_ELEMENTS, "enqueue_elements.sql", [JSONBOID]);
-statement!(REPLACE, "replace.sql", [INT8OID, TEXTOID, INT4OID, TIMESTAMPTZOID, INT4OID, JSONBOID, JSONBOID]);
+statement!(REPLACE, "replace.sql", [INT8OID, INT4OID, TIMESTAMPTZOID, INT4OID, JSONBOID, JSONBOID]);
 statement!(IDS, "ids.sql", [INT8OID]);
 statement!(
     FINISH,
     "finish.sql",
-    [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID]
+    [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID, TEXTARRAYOID]
 );
 statement!(LOCK_LEASES, "lock_leases.sql", [INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID]);
 static LOCK_EXPIRED: Statement = Statement::with_suffix(
@@ -85,7 +115,21 @@ statement!(
     [INT8ARRAYOID, TIMESTAMPTZARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID, INT4OID]
 );
 statement!(BURY, "bury.sql", [INT8ARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
-statement!(EXTEND, "extend.sql", [INT8OID, INT8OID, TIMESTAMPTZOID, FLOAT8OID, JSONBOID]);
+statement!(
+    EXTEND,
+    "extend.sql",
+    [
+        INT8OID,
+        INT8OID,
+        TIMESTAMPTZOID,
+        JSONBOID,
+        FLOAT8OID,
+        TEXTARRAYOID,
+        FLOAT8ARRAYOID,
+        TEXTARRAYOID,
+        FLOAT8ARRAYOID,
+    ]
+);
 statement!(EXPIRED, "expired.sql", [TIMESTAMPTZOID, INT8OID]);
 statement!(CANCEL_LOCK, "cancel_lock.sql", [INT8OID]);
 statement!(CANCEL_REQUEST, "cancel_request.sql", [INT8OID, TIMESTAMPTZOID, TEXTOID]);
@@ -97,8 +141,8 @@ pub struct Lane {
     pub priority: i32,
 }
 
-/// The lanes that have something due, highest priority first.
-pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, now: Moment) -> Outcome<Vec<Lane>> {
+/// The lanes of queues that are not paused and have something due, highest priority first.
+pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Moment) -> Outcome<Vec<Lane>> {
     let table = match queues {
         None => spi.execute(&CLAIM_LANES, &[arg(now)])?,
         Some(queues) => spi.execute(&CLAIM_LANES_OF, &[arg(queues.to_vec()), arg(now)])?,
@@ -106,6 +150,7 @@ pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, now: Moment) -> Outcome<V
     let mut lanes = (0..table.len())
         .map(|row| Ok(Lane { queue: table.need(row, 0)?, priority: table.need(row, 1)? }))
         .collect::<Outcome<Vec<_>>>()?;
+    lanes.retain(|lane| !config.paused.contains(&lane.queue));
     lanes.sort_by_key(|lane| std::cmp::Reverse(lane.priority));
     Ok(lanes)
 }
@@ -142,27 +187,62 @@ pub fn candidates(
         .collect()
 }
 
-/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then
-/// run_at and unique_key.
-pub fn take<'spi>(
-    spi: &'spi Spi,
-    ids: &[i64],
-    at_most: i64,
-    now: Moment,
-    worker: &str,
-    lease: Option<f64>,
-) -> Outcome<Table<'spi>> {
-    spi.execute(&CLAIM_TAKE, &[arg(ids), arg(at_most), arg(now), arg(worker), lease.and_then(arg)])
+/// Who claims, when, for how long, and the leases of types and queues where the claim has none.
+pub struct Claimer<'a> {
+    pub now: Moment,
+    pub worker: &'a str,
+    pub lease: Option<f64>,
+    pub config: &'a Config,
 }
 
-/// A checked task, ready to be stored.
+/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then run_at
+/// and unique_key.
+pub fn take<'spi>(spi: &'spi Spi, ids: &[i64], at_most: i64, by: &Claimer) -> Outcome<Table<'spi>> {
+    claim(spi, &CLAIM_TAKE, [arg(ids), arg(at_most)], by)
+}
+
+/// Claims the first task of a lane, with the same columns. No row comes back if there is none, or
+/// if the lease of the first one is over and it is to be taken back.
+pub fn take_first<'spi>(spi: &'spi Spi, lane: &Lane, by: &Claimer) -> Outcome<Table<'spi>> {
+    claim(spi, &CLAIM_FIRST, [arg(lane.queue.as_str()), arg(lane.priority)], by)
+}
+
+fn claim<'spi>(
+    spi: &'spi Spi,
+    statement: &Statement,
+    [first, second]: [Option<Datum>; 2],
+    by: &Claimer,
+) -> Outcome<Table<'spi>> {
+    let [lease, types, type_leases, queues, queue_leases] = lease_args(by.lease, by.config);
+    spi.execute(
+        statement,
+        &[first, second, arg(by.now), arg(by.worker), lease, types, type_leases, queues, queue_leases],
+    )
+}
+
+/// What the statements that set a lease take: the caller's lease, those of types, those of queues.
+fn lease_args(lease: Option<f64>, config: &Config) -> [Option<Datum>; 5] {
+    fn some<T: Clone + pgrx::IntoDatum>(list: &[T]) -> Option<Datum> {
+        if list.is_empty() { None } else { arg(list.to_vec()) }
+    }
+    let (types, queues) = (&config.type_leases, &config.queue_leases);
+    [
+        lease.and_then(arg),
+        some(&types.names),
+        some(&types.seconds),
+        some(&queues.names),
+        some(&queues.seconds),
+    ]
+}
+
+/// A checked task with all settings resolved, ready to be stored.
 #[derive(Clone)]
 pub struct NewTask {
     pub task_type: String,
-    pub queue: Option<String>,
-    pub priority: Option<i32>,
+    pub queue: String,
+    pub priority: i32,
     pub run_at: Moment,
-    pub max_retries: Option<i32>,
+    pub max_retries: i32,
     pub unique: Option<UniqueKey>,
     pub bytes: i32,
     pub payload: Jsonb,
@@ -185,10 +265,10 @@ pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcom
     let args = [
         id.and_then(arg),
         arg(task.task_type.as_str()),
-        task.queue.as_deref().and_then(arg),
-        task.priority.and_then(arg),
+        arg(task.queue.as_str()),
+        arg(task.priority),
         arg(task.run_at),
-        task.max_retries.and_then(arg),
+        arg(task.max_retries),
         arg(now),
         arg(task.bytes),
         task.unique.as_ref().and_then(|unique| arg(unique.key.as_str())),
@@ -237,8 +317,7 @@ pub fn ids(spi: &Spi, count: usize) -> Outcome<Vec<i64>> {
 pub fn replace(spi: &Spi, id: i64, task: &NewTask) -> Outcome<bool> {
     let args = [
         arg(id),
-        arg(task.task_type.as_str()),
-        task.priority.and_then(arg),
+        arg(task.priority),
         arg(task.run_at),
         arg(task.bytes),
         arg(task.payload),
@@ -267,6 +346,7 @@ pub fn finish(
     tokens: Option<&[i64]>,
     results: Option<&[Option<Jsonb>]>,
     how: Finish,
+    config: &Config,
     now: Moment,
 ) -> Outcome<Vec<i64>> {
     let (state, reason, errors) = match how {
@@ -281,6 +361,7 @@ pub fn finish(
         arg(state),
         reason.and_then(arg),
         errors.and_then(|errors| arg(errors.to_vec())),
+        if config.keeps_nothing.is_empty() { None } else { arg(config.keeps_nothing.clone()) },
     ];
     let gone = spi.execute(&FINISH, &args)?;
     let mut finished = Vec::with_capacity(gone.len());
@@ -303,10 +384,6 @@ pub struct Leased {
     pub max_retries: i32,
     pub cancel_requested: bool,
     pub run_at: Moment,
-    pub backoff_base: Option<f64>,
-    pub backoff_factor: Option<f64>,
-    pub backoff_cap: Option<f64>,
-    pub jitter: Option<f64>,
 }
 
 /// Locks running tasks with these tokens, waiting for whoever holds them. Ids must be sorted.
@@ -331,10 +408,6 @@ fn leased(table: Table) -> Outcome<Vec<Leased>> {
                 max_retries: table.need(row, 4)?,
                 cancel_requested: table.need(row, 5)?,
                 run_at: table.need(row, 6)?,
-                backoff_base: table.get(row, 7),
-                backoff_factor: table.get(row, 8),
-                backoff_cap: table.get(row, 9),
-                jitter: table.get(row, 10),
             })
         })
         .collect()
@@ -393,11 +466,16 @@ pub fn extend(
     id: i64,
     token: i64,
     now: Moment,
-    lease: Option<f64>,
     progress: Option<Jsonb>,
+    lease: Option<f64>,
+    config: &Config,
 ) -> Outcome<Option<(Moment, bool)>> {
-    let args = [arg(id), arg(token), arg(now), lease.and_then(arg), progress.and_then(arg)];
-    let table = spi.execute(&EXTEND, &args)?;
+    let [lease, types, type_leases, queues, queue_leases] = lease_args(lease, config);
+    let progress = progress.and_then(arg);
+    let table = spi.execute(
+        &EXTEND,
+        &[arg(id), arg(token), arg(now), progress, lease, types, type_leases, queues, queue_leases],
+    )?;
     if table.is_empty() { Ok(None) } else { Ok(Some((table.need(0, 0)?, table.need(0, 1)?))) }
 }
 

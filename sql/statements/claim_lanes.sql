@@ -1,4 +1,4 @@
--- The lanes (queue, priority) whose first task is due, of every queue that is not paused.
+-- The lanes (queue, priority) whose first task is due.
 -- Steps from lane to lane along task_ready_idx: one index probe a lane, however many tasks.
 -- $1 now
 with recursive lane as (
@@ -26,4 +26,3 @@ with recursive lane as (
 select l.queue, l.priority
   from lane l
  where l.run_at <= $1
-   and not exists (select from taskq.queue q where q.name = l.queue and q.paused_at is not null)

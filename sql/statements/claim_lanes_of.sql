@@ -22,4 +22,3 @@ with recursive lane as (
 select l.queue, l.priority
   from lane l
  where l.run_at <= $2
-   and not exists (select from taskq.queue q where q.name = l.queue and q.paused_at is not null)

@@ -3,10 +3,8 @@
 -- $7 now   $8 bytes   $9 unique_keys   $10 unique_untils   $11 payloads   $12 headers
 insert into taskq.task (id, queue, priority, run_at, max_retries, enqueued_at, bytes, task_type,
                         unique_key, unique_until, payload, headers)
-select e.id, coalesce(e.queue, s.queue, 'default'), coalesce(e.priority, s.priority, 0), e.run_at,
-       coalesce(e.max_retries, s.max_retries, 3), $7, e.bytes, e.task_type, e.unique_key, e.unique_until, e.payload,
-       e.headers
+select e.id, e.queue, e.priority, e.run_at, e.max_retries, $7, e.bytes, e.task_type, e.unique_key, e.unique_until,
+       e.payload, e.headers
   from unnest($1::bigint[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::integer[],
               $8::integer[], $9::text[], $10::text[], $11::jsonb[], $12::jsonb[])
        e(id, task_type, queue, priority, run_at, max_retries, bytes, unique_key, unique_until, payload, headers)
-  left join taskq.task_type s on s.name = e.task_type collate "C"

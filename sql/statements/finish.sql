@@ -1,7 +1,7 @@
--- Moves tasks to done. With tokens: only running ones whose token is right. A queue with a
--- retention of 0 keeps nothing.
+-- Moves tasks to done. With tokens: only running ones whose token is right.
 -- $1 ids, sorted   $2 their tokens, or NULL for tasks that are locked already   $3 results, or NULL
 -- $4 now   $5 succeeded or cancelled   $6 reason of the cancel   $7 errors to add to the history, or NULL
+-- $8 queues with a retention of 0, which keep nothing, or NULL
 with gone as (
   delete from taskq.task t
    where t.id = any ($1::bigint[])
@@ -19,7 +19,6 @@ with gone as (
          case when $7::text[] is null then g.errors
               else taskq._add_error(g.errors, g.attempt, $4, g.worker, ($7::text[])[width_bucket(g.id, $1::bigint[])]) end
     from gone g
-   where coalesce((select q.retention from taskq.queue q where q.name = g.queue),
-                  taskq._default_retention()) > interval '0'
+   where $8::text[] is null or g.queue <> all ($8::text[])
 )
 select g.id, g.task_type, g.unique_key from gone g

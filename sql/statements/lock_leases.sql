@@ -1,13 +1,10 @@
 -- Locks running tasks whose lease is about to end, and reads what decides their fate. Ids are
--- locked in rising order. (lock_expired is the same text with "skip locked".)
+-- locked in rising order. ("skip locked" follows where expired leases are taken back.)
 -- $1 ids, sorted   $2 their tokens, or NULL for any   $3 only leases over by then, or NULL for all
-select t.id, t.task_type, t.unique_key, t.attempt, t.max_retries, t.cancel_requested_at is not null, t.run_at,
-       extract(epoch from s.backoff_base)::double precision, s.backoff_factor,
-       extract(epoch from s.backoff_cap)::double precision, s.jitter
+select t.id, t.task_type, t.unique_key, t.attempt, t.max_retries, t.cancel_requested_at is not null, t.run_at
   from taskq.task t
-  left join taskq.task_type s on s.name = t.task_type
  where t.id = any ($1::bigint[])
    and t.state = 'running'
    and ($2::bigint[] is null or t.token = ($2::bigint[])[width_bucket(t.id, $1::bigint[])])
    and ($3::timestamptz is null or t.lease_expires_at <= $3)
-   for no key update of t
+   for no key update

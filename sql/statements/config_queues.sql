@@ -1,0 +1,3 @@
+-- The queues that have settings: see src/config.rs.
+select q.name, q.paused_at is not null, q.retention = interval '0', extract(epoch from q.lease)::double precision
+  from taskq.queue q
