@@ -23,6 +23,8 @@ const MOST_ROWS: usize = 1_000;
 const MOST_BYTES: i64 = 16 * 1024 * 1024;
 /// Candidates read beyond what is wanted, because other workers hold some of them.
 const SPARE: usize = 8;
+/// Before every place in a lane.
+const BEFORE_ALL: (Moment, i64) = (Moment::DISTANT_PAST, 0);
 /// The columns of a claimed row that the caller gets; run_at and unique_key follow them.
 const COLUMNS: usize = 11;
 const RUN_AT: usize = 11;
@@ -81,7 +83,9 @@ impl Claim<'_> {
             }
         }
         let queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
-        let mut behind = (Moment::DISTANT_PAST, 0);
+        // Just before the first task of all these lanes.
+        let mut behind =
+            level.iter().map(|lane| (lane.first.0, lane.first.1 - 1)).min().unwrap_or(BEFORE_ALL);
         loop {
             let missing = self.wanted - held.count;
             let asked = missing + SPARE;

@@ -57,6 +57,8 @@ static CLAIM_FIRST: Statement = Statement::with_suffix(
         FLOAT8ARRAYOID,
         TEXTARRAYOID,
         FLOAT8ARRAYOID,
+        TIMESTAMPTZOID,
+        INT8OID,
     ],
 );
 statement!(
@@ -139,6 +141,8 @@ statement!(WHEREABOUTS, "whereabouts.sql", [INT8OID]);
 pub struct Lane {
     pub queue: String,
     pub priority: i32,
+    /// The place (run_at and id) of its first task.
+    pub first: (Moment, i64),
 }
 
 /// The lanes of queues that are not paused and have something due, highest priority first.
@@ -148,7 +152,13 @@ pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Mom
         Some(queues) => spi.execute(&CLAIM_LANES_OF, &[arg(queues.to_vec()), arg(now)])?,
     };
     let mut lanes = (0..table.len())
-        .map(|row| Ok(Lane { queue: table.need(row, 0)?, priority: table.need(row, 1)? }))
+        .map(|row| {
+            Ok(Lane {
+                queue: table.need(row, 0)?,
+                priority: table.need(row, 1)?,
+                first: (table.need(row, 2)?, table.need(row, 3)?),
+            })
+        })
         .collect::<Outcome<Vec<_>>>()?;
     lanes.retain(|lane| !config.paused.contains(&lane.queue));
     lanes.sort_by_key(|lane| std::cmp::Reverse(lane.priority));
@@ -198,26 +208,26 @@ pub struct Claimer<'a> {
 /// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then run_at
 /// and unique_key.
 pub fn take<'spi>(spi: &'spi Spi, ids: &[i64], at_most: i64, by: &Claimer) -> Outcome<Table<'spi>> {
-    claim(spi, &CLAIM_TAKE, [arg(ids), arg(at_most)], by)
+    claim(spi, &CLAIM_TAKE, [arg(ids), arg(at_most)], &[], by)
 }
 
 /// Claims the first task of a lane, with the same columns. No row comes back if there is none, or
 /// if the lease of the first one is over and it is to be taken back.
 pub fn take_first<'spi>(spi: &'spi Spi, lane: &Lane, by: &Claimer) -> Outcome<Table<'spi>> {
-    claim(spi, &CLAIM_FIRST, [arg(lane.queue.as_str()), arg(lane.priority)], by)
+    let place = [arg(lane.first.0), arg(lane.first.1)];
+    claim(spi, &CLAIM_FIRST, [arg(lane.queue.as_str()), arg(lane.priority)], &place, by)
 }
 
 fn claim<'spi>(
     spi: &'spi Spi,
     statement: &Statement,
-    [first, second]: [Option<Datum>; 2],
+    first: [Option<Datum>; 2],
+    last: &[Option<Datum>],
     by: &Claimer,
 ) -> Outcome<Table<'spi>> {
-    let [lease, types, type_leases, queues, queue_leases] = lease_args(by.lease, by.config);
-    spi.execute(
-        statement,
-        &[first, second, arg(by.now), arg(by.worker), lease, types, type_leases, queues, queue_leases],
-    )
+    let common = [arg(by.now), arg(by.worker)];
+    let args = [&first[..], &common, &lease_args(by.lease, by.config), last].concat();
+    spi.execute(statement, &args)
 }
 
 /// What the statements that set a lease take: the caller's lease, those of types, those of queues.

@@ -1,24 +1,24 @@
 -- As claim_lanes, of the given queues only.
 -- $1 queues, each once   $2 now
 with recursive lane as (
-  select first_lane.queue, first_lane.priority, first_lane.run_at
+  select first_lane.queue, first_lane.priority, first_lane.run_at, first_lane.id
     from unnest($1::text[]) wanted(queue)
    cross join lateral (
-     select t.queue, t.priority, t.run_at
+     select t.queue, t.priority, t.run_at, t.id
        from taskq.task t
       where t.queue = wanted.queue collate "C"
       order by t.queue, t.priority desc, t.run_at, t.id
       limit 1) first_lane
   union all
-  select next_lane.queue, next_lane.priority, next_lane.run_at
+  select next_lane.queue, next_lane.priority, next_lane.run_at, next_lane.id
     from lane l
    cross join lateral (
-     select t.queue, t.priority, t.run_at
+     select t.queue, t.priority, t.run_at, t.id
        from taskq.task t
       where t.queue = l.queue and t.priority < l.priority
       order by t.queue, t.priority desc, t.run_at, t.id
       limit 1) next_lane
 )
-select l.queue, l.priority
+select l.queue, l.priority, l.run_at, l.id
   from lane l
  where l.run_at <= $2
