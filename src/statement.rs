@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A statement's text and the types of its arguments; its plan, once it was prepared.
 pub struct Statement {
     text: &'static str,
-    suffix: &'static str,
+    more: &'static [&'static str],
     types: &'static [Oid],
     // One process, one thread: atomic only because a static must be Sync.
     plan: AtomicPtr<pg_sys::_SPI_plan>,
@@ -25,12 +25,12 @@ pub struct Statement {
 
 impl Statement {
     pub const fn new(text: &'static str, types: &'static [Oid]) -> Self {
-        Self::with_suffix(text, "", types)
+        Self::joined(text, &[], types)
     }
 
-    /// The same text with something behind it.
-    pub const fn with_suffix(text: &'static str, suffix: &'static str, types: &'static [Oid]) -> Self {
-        Statement { text, suffix, types, plan: AtomicPtr::new(ptr::null_mut()) }
+    /// A text that stands in several pieces, because statements share some of them.
+    pub const fn joined(text: &'static str, more: &'static [&'static str], types: &'static [Oid]) -> Self {
+        Statement { text, more, types, plan: AtomicPtr::new(ptr::null_mut()) }
     }
 
     fn plan(&self) -> Outcome<pg_sys::SPIPlanPtr> {
@@ -38,7 +38,7 @@ impl Statement {
         if !known.is_null() {
             return Ok(known);
         }
-        let text = CString::new(format!("{}{}", self.text, self.suffix))
+        let text = CString::new([self.text, &self.more.concat()].concat())
             .map_err(|_| internal("a statement contains a NUL byte"))?;
         // SAFETY: text and types live through the call. A kept plan outlives the SPI
         // connection and is never freed: it serves the whole session, and PostgreSQL plans

@@ -29,9 +29,9 @@ statement!(
     "claim_candidates.sql",
     [TEXTARRAYOID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID]
 );
-static CLAIM_TAKE: Statement = Statement::with_suffix(
+static CLAIM_TAKE: Statement = Statement::joined(
     include_str!("../sql/statements/claim_take.sql"),
-    include_str!("../sql/statements/claim_update.sql"),
+    &[include_str!("../sql/statements/claim_update.sql")],
     &[
         INT8ARRAYOID,
         INT8OID,
@@ -44,9 +44,9 @@ static CLAIM_TAKE: Statement = Statement::with_suffix(
         FLOAT8ARRAYOID,
     ],
 );
-static CLAIM_FIRST: Statement = Statement::with_suffix(
+static CLAIM_FIRST: Statement = Statement::joined(
     include_str!("../sql/statements/claim_first.sql"),
-    include_str!("../sql/statements/claim_update.sql"),
+    &[include_str!("../sql/statements/claim_update.sql")],
     &[
         TEXTOID,
         INT4OID,
@@ -100,15 +100,35 @@ statement!(
 statement!(ENQUEUE_ELEMENTS, "enqueue_elements.sql", [JSONBOID]);
 statement!(REPLACE, "replace.sql", [INT8OID, INT4OID, TIMESTAMPTZOID, INT4OID, JSONBOID, JSONBOID]);
 statement!(IDS, "ids.sql", [INT8OID]);
-statement!(
-    FINISH,
-    "finish.sql",
-    [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID, TEXTARRAYOID]
+const FINISH_TYPES: &[Oid] = &[
+    INT8ARRAYOID,
+    INT8ARRAYOID,
+    JSONBARRAYOID,
+    TIMESTAMPTZOID,
+    TEXTOID,
+    TEXTOID,
+    TEXTARRAYOID,
+    TEXTARRAYOID,
+];
+static FINISH: Statement = Statement::joined(
+    include_str!("../sql/statements/finish.sql"),
+    &[include_str!("../sql/statements/finish_into_done.sql"), "returning id, task_type, unique_key"],
+    FINISH_TYPES,
+);
+/// The same where some queues keep nothing.
+static FINISH_KEEPING_SOME: Statement = Statement::joined(
+    include_str!("../sql/statements/finish.sql"),
+    &[
+        ", kept as (",
+        include_str!("../sql/statements/finish_into_done.sql"),
+        " where g.queue <> all ($8)) select g.id, g.task_type, g.unique_key from gone g",
+    ],
+    FINISH_TYPES,
 );
 statement!(LOCK_LEASES, "lock_leases.sql", [INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID]);
-static LOCK_EXPIRED: Statement = Statement::with_suffix(
+static LOCK_EXPIRED: Statement = Statement::joined(
     include_str!("../sql/statements/lock_leases.sql"),
-    " skip locked",
+    &[" skip locked"],
     &[INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID],
 );
 statement!(
@@ -371,9 +391,10 @@ pub fn finish(
         arg(state),
         reason.and_then(arg),
         errors.and_then(|errors| arg(errors.to_vec())),
-        if config.keeps_nothing.is_empty() { None } else { arg(config.keeps_nothing.clone()) },
+        arg(config.keeps_nothing.clone()),
     ];
-    let gone = spi.execute(&FINISH, &args)?;
+    let statement = if config.keeps_nothing.is_empty() { &FINISH } else { &FINISH_KEEPING_SOME };
+    let gone = spi.execute(statement, &args)?;
     let mut finished = Vec::with_capacity(gone.len());
     for row in 0..gone.len() {
         let id = gone.need(row, 0)?;
