@@ -22,10 +22,11 @@ const MOST_ROWS: usize = 1_000;
 const MOST_BYTES: i64 = 16 * 1024 * 1024;
 /// Candidates read beyond what is wanted, because other workers hold some of them.
 const SPARE: usize = 8;
-/// The columns of a claimed row that the caller gets; run_at and unique_key follow them.
+/// The columns of a claimed row that the caller gets; run_at, unique_key and bytes follow them.
 const COLUMNS: usize = 11;
 const RUN_AT: usize = 11;
 const UNIQUE_KEY: usize = 12;
+const BYTES: usize = 13;
 
 fn claim(call: &Call) -> Outcome<Datum> {
     let wanted = checks::required("n", call.int(0))?;
@@ -73,17 +74,17 @@ impl Claim {
         let queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
         let mut behind = (Moment::DISTANT_PAST, 0);
         loop {
+            pgrx::check_for_interrupts!();
             let missing = self.wanted - held.count;
             let asked = missing + SPARE;
             let mut candidates =
                 store::candidates(spi, &queues, level[0].priority, self.now, asked as i64, behind)?;
             let last_page = candidates.len() < asked;
             let cut = held.cut_to_size(&mut candidates);
-            let Some(last) = candidates.last() else {
+            let Some(last) = candidates.last().map(|c| (c.run_at, c.id)) else {
                 // Cut to nothing: what is held fills the claim.
                 return Ok(!cut);
             };
-            behind = (last.run_at, last.id);
 
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
             lease::take_back(spi, over, self.now)?;
@@ -91,22 +92,27 @@ impl Claim {
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, self.now, &self.worker, self.lease)?;
             let kept = self.without_superseded(spi, &taken)?;
+            let superseded = kept.len() < taken.len();
             held.count += kept.len();
-            held.bytes += candidates.iter().map(|c| i64::from(c.bytes)).take(kept.len()).sum::<i64>();
+            for row in &kept {
+                held.bytes += i64::from(taken.need::<i32>(*row, BYTES)?);
+            }
             add_in_order(&taken, kept, rows)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) {
                 return Ok(false);
             }
+            if superseded {
+                // Others of this page may go in their place: read it again.
+                continue;
+            }
             if last_page && !cut {
                 return Ok(true);
             }
-            pgrx::check_for_interrupts!();
+            behind = last;
         }
     }
-}
 
-impl Claim {
     /// The rows of claimed tasks, but for those whose unique key is with an unfinished successor:
     /// they are cancelled.
     fn without_superseded(&self, spi: &Spi, taken: &Table) -> Outcome<Vec<usize>> {

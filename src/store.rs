@@ -143,7 +143,7 @@ pub fn candidates(
 }
 
 /// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then
-/// run_at and unique_key.
+/// run_at, unique_key and bytes.
 pub fn take<'spi>(
     spi: &'spi Spi,
     ids: &[i64],
