@@ -38,7 +38,7 @@ comment on function taskq.enqueue is
 -- of enqueue. All or nothing: one malformed element refuses the call, and the error names its
 -- position, counted from 1. Keys are taken in sorted order.
 -- Returns for each element its position, the id, and whether it was created or a duplicate.
--- Errors: as enqueue; 22007 for a run_at or delay that is none.
+-- Errors: as enqueue; 22007 for a run_at, delay or unique_for that is none.
 create function taskq.enqueue_many(tasks jsonb)
   returns table (ord integer, id bigint, created boolean)
   language c volatile security definer rows 100 set search_path = pg_catalog, pg_temp

@@ -144,6 +144,7 @@ begin
     ), freed as (
       delete from taskq.unique_key k using gone g
        where k.task_type = g.task_type and k.key = g.unique_key and k.task_id = g.id
+         and not (k.let_go and k.kept_until <= v_now)  -- a producer may just be taking it
     )
     select count(*) into v_count from gone;
   end if;

@@ -25,10 +25,11 @@ const MOST_BYTES: i64 = 16 * 1024 * 1024;
 const SPARE: usize = 8;
 /// Before every place in a lane.
 const BEFORE_ALL: (Moment, i64) = (Moment::DISTANT_PAST, 0);
-/// The columns of a claimed row that the caller gets; run_at and unique_key follow them.
+/// The columns of a claimed row that the caller gets; run_at, unique_key and bytes follow them.
 const COLUMNS: usize = 11;
 const RUN_AT: usize = 11;
 const UNIQUE_KEY: usize = 12;
+const BYTES: usize = 13;
 
 fn claim(call: &Call) -> Outcome<Datum> {
     let wanted = checks::required("n", call.int(0))?;
@@ -75,10 +76,10 @@ impl Claim<'_> {
 
     /// Claims from the lanes of one priority. Returns whether more is wanted.
     fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
-        if let ([lane], 1) = (level, self.wanted - held.count) {
+        if let ([lane], 1) = (level, self.wanted) {
             let taken = store::take_first(spi, lane, &self.by)?;
             self.hand_over(spi, &taken, held, rows)?;
-            if held.count >= self.wanted {
+            if held.count == 1 {
                 return Ok(false);
             }
         }
@@ -87,41 +88,49 @@ impl Claim<'_> {
         let mut behind =
             level.iter().map(|lane| (lane.first.0, lane.first.1 - 1)).min().unwrap_or(BEFORE_ALL);
         loop {
+            pgrx::check_for_interrupts!();
             let missing = self.wanted - held.count;
             let asked = missing + SPARE;
             let mut candidates =
                 store::candidates(spi, &queues, level[0].priority, self.by.now, asked as i64, behind)?;
             let last_page = candidates.len() < asked;
             let cut = held.cut_to_size(&mut candidates);
-            let Some(last) = candidates.last() else {
+            let Some(last) = candidates.last().map(|c| (c.run_at, c.id)) else {
                 // Cut to nothing: what is held fills the claim.
                 return Ok(!cut);
             };
-            behind = (last.run_at, last.id);
 
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
             lease::take_back(spi, over, self.by.config, self.by.now)?;
 
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, &self.by)?;
-            held.bytes += candidates.iter().map(|c| i64::from(c.bytes)).take(taken.len()).sum::<i64>();
-            self.hand_over(spi, &taken, held, rows)?;
+            let superseded = self.hand_over(spi, &taken, held, rows)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) {
                 return Ok(false);
             }
+            if superseded {
+                // Others of this page may go in their place: read it again.
+                continue;
+            }
             if last_page && !cut {
                 return Ok(true);
             }
-            pgrx::check_for_interrupts!();
+            behind = last;
         }
     }
 
-    /// Hands claimed rows to the caller.
-    fn hand_over(&self, spi: &Spi, taken: &Table, held: &mut Held, rows: &mut Rows) -> Outcome<()> {
+    /// Hands claimed tasks to the caller. Returns whether some were superseded instead.
+    fn hand_over(&self, spi: &Spi, taken: &Table, held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
         let kept = self.without_superseded(spi, taken)?;
+        let superseded = kept.len() < taken.len();
         held.count += kept.len();
-        add_in_order(taken, kept, rows)
+        for row in &kept {
+            held.bytes += i64::from(taken.need::<i32>(*row, BYTES)?);
+        }
+        add_in_order(taken, kept, rows)?;
+        Ok(superseded)
     }
 
     /// The rows of claimed tasks, but for those whose unique key is with an unfinished successor:

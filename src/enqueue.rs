@@ -5,7 +5,7 @@ use crate::checks;
 use crate::clock;
 use crate::config::{self, Config};
 use crate::failure::{Failure, Outcome};
-use crate::keys::{self, OnConflict, UniqueKey, Until};
+use crate::keys::{self, Conflict, OnConflict, UniqueKey, Until};
 use crate::sql_functions;
 use crate::statement::{Spi, Table, arg, internal};
 use crate::store::{self, NewTask};
@@ -53,9 +53,14 @@ fn enqueue(call: &Call) -> Outcome<Datum> {
         let (task, on_conflict) = check(request, &*config::current(spi)?, now)?;
         let Some(unique) = &task.unique else { return store::insert(spi, None, &task, now).map(Some) };
         let id = next_id(spi)?;
-        match keys::take(spi, &task.task_type, unique, id, now)? {
-            Ok(()) => store::insert(spi, Some(id), &task, now).map(Some),
-            Err(holder) => keys::conflict(spi, on_conflict, &task, holder),
+        loop {
+            let Err(holder) = keys::take(spi, &task.task_type, unique, id, now)? else {
+                return store::insert(spi, Some(id), &task, now).map(Some);
+            };
+            if let Conflict::Answer(id) = keys::conflict(spi, on_conflict, unique, &task, holder, now)? {
+                return Ok(id);
+            }
+            pgrx::check_for_interrupts!();
         }
     })?;
     call.value(id)
@@ -118,16 +123,20 @@ fn take_keys(
     for at in keyed {
         let (task, on_conflict) = checked[at].clone();
         let Some(unique) = &task.unique else { continue };
-        if let Err(holder) = keys::take(spi, &task.task_type, unique, ids[at], now)? {
-            let answer = match ids.binary_search(&holder) {
+        while let Err(holder) = keys::take(spi, &task.task_type, unique, ids[at], now)? {
+            let outcome = match ids.binary_search(&holder) {
                 // The holder is an element of this call and not stored yet.
                 Ok(first) if on_conflict == OnConflict::Replace => {
-                    checked[first].0.take_over(task);
-                    Ok(Some(holder))
+                    checked[first].0.take_over(task.clone());
+                    Ok(Conflict::Answer(Some(holder)))
                 }
-                _ => keys::conflict(spi, on_conflict, &task, holder),
+                _ => keys::conflict(spi, on_conflict, unique, &task, holder, now),
             };
-            outcomes[at] = Enqueued { id: answer.map_err(|f| f.at_element(at + 1))?, created: false };
+            if let Conflict::Answer(id) = outcome.map_err(|f| f.at_element(at + 1))? {
+                outcomes[at] = Enqueued { id, created: false };
+                break;
+            }
+            pgrx::check_for_interrupts!();
         }
     }
     Ok(outcomes)

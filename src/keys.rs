@@ -113,23 +113,43 @@ pub fn take(
     }
 }
 
-/// Answers an enqueue whose key is held by a stored task: the id to return (None for NULL), or TQ002.
-pub fn conflict(spi: &Spi, on_conflict: OnConflict, task: &NewTask, holder: i64) -> Outcome<Option<i64>> {
+/// What comes of a conflict.
+pub enum Conflict {
+    /// The id to return, None for NULL.
+    Answer(Option<i64>),
+    /// The holder has moved on meanwhile: try to take the key again.
+    Changed,
+}
+
+/// Answers an enqueue whose key is held by a stored task, or raises TQ002.
+pub fn conflict(
+    spi: &Spi,
+    on_conflict: OnConflict,
+    unique: &UniqueKey,
+    task: &NewTask,
+    id: i64,
+    now: Moment,
+) -> Outcome<Conflict> {
     match on_conflict {
-        OnConflict::Ignore => Ok(Some(holder)),
-        OnConflict::Skip => Ok(None),
-        OnConflict::Error => Err(held(&task.task_type, holder)),
-        OnConflict::Replace if store::replace(spi, holder, task)? => Ok(Some(holder)),
-        OnConflict::Replace => match store::whereabouts(spi, holder)? {
-            Whereabouts::Running => Err(held(&task.task_type, holder)),
-            _ => Ok(Some(holder)),
+        OnConflict::Ignore => Ok(Conflict::Answer(Some(id))),
+        OnConflict::Skip => Ok(Conflict::Answer(None)),
+        OnConflict::Error => Err(held(&task.task_type, id)),
+        OnConflict::Replace if store::replace(spi, id, task)? => Ok(Conflict::Answer(Some(id))),
+        // It does not wait. If that has just changed, what the caller wants stored must not get lost.
+        OnConflict::Replace => match store::whereabouts(spi, id)? {
+            Whereabouts::Running => Err(held(&task.task_type, id)),
+            Whereabouts::Waiting { .. } => Ok(Conflict::Changed),
+            _ => match holder(spi, &task.task_type, &unique.key, now)? {
+                Some(holder) if holder.id == id && !holder.up => Ok(Conflict::Answer(Some(id))),
+                _ => Ok(Conflict::Changed),
+            },
         },
     }
 }
 
 fn held(task_type: &str, holder: i64) -> Failure {
     Failure::new(DUPLICATE_KEY, format!("task {holder} of type \"{task_type}\" holds the unique key"))
-        .hint("Wait until that task has finished, or use on_conflict => 'ignore' to get its id.")
+        .hint("Wait until the key is free, or use on_conflict => 'ignore' to get its id.")
 }
 
 /// A task lets go of its key.

@@ -225,8 +225,8 @@ pub struct Claimer<'a> {
     pub config: &'a Config,
 }
 
-/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then run_at
-/// and unique_key.
+/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then
+/// run_at, unique_key and bytes.
 pub fn take<'spi>(spi: &'spi Spi, ids: &[i64], at_most: i64, by: &Claimer) -> Outcome<Table<'spi>> {
     claim(spi, &CLAIM_TAKE, [arg(ids), arg(at_most)], &[], by)
 }

@@ -4,7 +4,7 @@ use super::process;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{Datum, Oid};
 use pgrx::{FromDatum, pg_guard, warning};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// How soon the postmaster starts the launcher again if it ended with an error.
@@ -14,6 +14,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How often it looks into a database that had no taskq, or whose keeper was switched off. (CREATE
 /// EXTENSION starts the keeper itself; this is for when it found no free worker slot.)
 const LOOK_INTO: Duration = Duration::from_secs(300);
+/// A keeper that was at work and ended is started again at each look, so often in a row: it may end
+/// again before the next look sees it.
+const TRIES: u32 = 5;
 
 pub fn register() {
     BackgroundWorkerBuilder::new("taskq launcher")
@@ -51,18 +54,22 @@ pub extern "C-unwind" fn taskq_launcher_main(_argument: Datum) {
     process::connect(Oid::INVALID);
     process::set_name(c"taskq launcher");
     let mut looked_into: HashMap<Oid, Instant> = HashMap::new();
-    let mut at_work: HashSet<Oid> = HashSet::new();
+    let mut tries_left: HashMap<Oid, u32> = HashMap::new();
     let mut warned = false;
     loop {
         let (databases, kept) =
             process::transaction(|| (process::databases(), process::databases_with("taskq keeper")));
         looked_into.retain(|database, _| databases.contains(database));
+        tries_left.retain(|database, _| databases.contains(database));
+        tries_left.extend(kept.iter().map(|database| (*database, TRIES)));
         for database in databases.into_iter().filter(|database| !kept.contains(database)) {
             let not_lately = looked_into.get(&database).is_none_or(|at| at.elapsed() > LOOK_INTO);
-            if !not_lately && !at_work.contains(&database) {
+            let left = tries_left.get(&database).copied().unwrap_or(0);
+            if !not_lately && left == 0 {
                 continue;
             }
             if start_keeper(database) {
+                tries_left.insert(database, left.saturating_sub(1));
                 looked_into.insert(database, Instant::now());
                 warned = false;
             } else if !warned {
@@ -70,7 +77,6 @@ pub extern "C-unwind" fn taskq_launcher_main(_argument: Datum) {
                 warning!("taskq launcher found no free background worker slot; raise max_worker_processes");
             }
         }
-        at_work = kept;
         process::sleep(LOOK);
     }
 }

@@ -164,7 +164,7 @@ fn a_keeper_that_is_terminated_or_cancelled_comes_back_and_works() {
     let database = SERVER.database("back");
     let mut client = database.connect();
     let mut keeper = wait_for_keeper(&mut client);
-    for how in ["terminate", "cancel", "signal", "interrupt"] {
+    for how in ["terminate", "cancel", "signal", "interrupt", "terminate", "signal"] {
         match how {
             "terminate" => assert!(client.value::<bool>("select pg_terminate_backend($1)", &[&keeper])),
             "cancel" => assert!(client.value::<bool>("select pg_cancel_backend($1)", &[&keeper])),
@@ -243,6 +243,7 @@ fn a_database_has_no_keeper_where_it_is_switched_off() {
     wait_for_keeper(&mut client);
     wait_for_keeper(&mut other);
     client.run("alter database without set taskq.keeper = off");
+    eventually("the keeper leaves", 30, || keepers(&mut client).is_empty());
     drop((client, other));
     server.restart();
     let (mut client, mut other) = (without.connect(), with.connect());
@@ -258,6 +259,34 @@ fn a_database_has_no_keeper_where_it_is_switched_off() {
     pause(0.3);
     client.run("call taskq.maintain()");
     assert_eq!(client.value::<String>("select state from taskq.status($1)", &[&id]), "ready");
+    // Switched on again, it comes with the next start at the latest.
+    client.run("alter database without reset taskq.keeper");
+    drop((client, other));
+    server.restart();
+    wait_for_keeper(&mut without.connect());
+}
+
+#[test]
+fn a_database_with_a_keeper_can_be_dropped_by_force_and_nobody_asks_for_it_afterwards() {
+    let server = Server::start("dropped", &[]);
+    let database = server.database("dropped");
+    let mut client = database.connect();
+    wait_for_keeper(&mut client);
+    drop(client);
+    let mut postgres = server.connect("postgres");
+    postgres.run("create database other");
+    postgres.run("drop database other");
+    postgres.run("drop database dropped with (force)");
+    let count = "select count(*) from pg_stat_activity where backend_type = 'taskq keeper'";
+    eventually("the keeper is gone", 30, || postgres.value::<i64>(count, &[]) == 0);
+    // One may have been on its way; but nobody goes on asking.
+    pause(5.0);
+    let complaints = || {
+        server.log().lines().filter(|line| line.contains("taskq") && line.contains("does not exist")).count()
+    };
+    let before = complaints();
+    pause(10.0);
+    assert_eq!(complaints(), before);
 }
 
 #[test]
