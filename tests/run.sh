@@ -54,12 +54,14 @@ count() {
 
 all='lint build pgrx regress isolation server demo readme'
 stages=${STAGE:-$all}
+for stage in $stages; do
+    [[ " $all " == *" $stage "* ]] || die "no such stage: $stage (there are: $all)"
+done
 tools/build.sh prepare   # that is enough for these two; pgrx makes its own build
 [[ " $stages " == *" build "* || $stages =~ ^((lint|pgrx)\ ?)+$ ]] || stages="build $stages"
 mkdir -p "$RUN/log"
 table=() total_passed=0 total_failed=0 built=yes
 for stage in $stages; do
-    [[ " $all " == *" $stage "* ]] || die "no such stage: $stage (there are: $all)"
     say "stage $stage"
     start=$SECONDS result=ok passed=- failed=-
     if [[ $built == no ]]; then
