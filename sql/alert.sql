@@ -56,8 +56,8 @@ begin
     'alert_id', (_announce.alert).id, 'kind', (_announce.alert).kind, 'queue', (_announce.alert).queue,
     'state', _announce.state, 'value', _announce.value, 'limit', (_announce.alert).alert_limit,
     'at', _announce.at)::text);
-  raise log 'taskq alert % %: % in queue "%" is % (limit %)', (_announce.alert).id, _announce.state,
-    (_announce.alert).kind, (_announce.alert).queue, _announce.value, (_announce.alert).alert_limit;
+  perform taskq._log(format('taskq alert %s %s: %s in queue "%s" is %s (limit %s)', (_announce.alert).id, _announce.state,
+    (_announce.alert).kind, (_announce.alert).queue, _announce.value, (_announce.alert).alert_limit));
 end
 $$;
 comment on function taskq._announce(taskq.alert, text, bigint, timestamptz) is

@@ -53,7 +53,7 @@ begin
        where d.name = v_duty.name;
       if v_duty.logged_at is null or v_duty.logged_at < v_start - interval '1 minute' then
         update taskq.duty d set logged_at = v_start where d.name = v_duty.name;
-        raise log 'taskq duty % failed with SQLSTATE %; see taskq.duties', v_duty.name, v_code;
+        perform taskq._log(format('taskq duty %s failed with SQLSTATE %s; see taskq.duties', v_duty.name, v_code));
       end if;
       return 0;
   end;

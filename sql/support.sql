@@ -1,6 +1,6 @@
 -- Small functions that the others are built from. Names that begin with _ are not for users.
 
--- These three run no SQL, so they need no search_path of their own.
+-- These run no SQL, so they need no search_path of their own.
 create function taskq._now() returns timestamptz
   language c volatile parallel safe
   as 'MODULE_PATHNAME', 'taskq_now';
@@ -18,6 +18,12 @@ create function taskq._library_version() returns text
   as 'MODULE_PATHNAME', 'taskq_library_version';
 comment on function taskq._library_version() is
   'The version of the loaded library; health compares it with the version of the SQL objects.';
+
+create function taskq._log(message text) returns void
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_log';
+comment on function taskq._log(text) is
+  'Writes one line to the server log; RAISE LOG would add lines about the functions it comes from.';
 
 -- In views the time is "stable": a volatile column would keep the planner from pushing
 -- conditions into the view.

@@ -222,23 +222,26 @@ fn sqlstate(code: &str) -> c_int {
     code.bytes().rev().fold(0, |packed, byte| (packed << 6) + ((c_int::from(byte) - 0x30) & 0x3f))
 }
 
+// pgrx wraps or hides these; here they must be called bare, because an error that passes through
+// pgrx loses every SQLSTATE that is not PostgreSQL's own.
+unsafe extern "C-unwind" {
+    fn errstart(level: c_int, domain: *const c_char) -> bool;
+    fn errcode(code: c_int) -> c_int;
+    fn errmsg_internal(format: *const c_char, ...) -> c_int;
+    fn errdetail_internal(format: *const c_char, ...) -> c_int;
+    fn errhint(format: *const c_char, ...) -> c_int;
+    fn errhidecontext(hide: bool) -> c_int;
+    fn errhidestmt(hide: bool) -> c_int;
+    fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
+}
+const TEXT: *const c_char = c"%s".as_ptr();
+
 /// Raises an ERROR.
 ///
 /// # Safety
 /// PostgreSQL leaves by longjmp: no value with a destructor may be alive in any Rust frame
 /// between here and the C caller.
 unsafe fn raise(raised: Raised) -> ! {
-    // pgrx wraps or hides these; here they must be called bare, because an error that passes
-    // through pgrx loses every SQLSTATE that is not PostgreSQL's own.
-    unsafe extern "C-unwind" {
-        fn errstart(level: c_int, domain: *const c_char) -> bool;
-        fn errcode(code: c_int) -> c_int;
-        fn errmsg_internal(format: *const c_char, ...) -> c_int;
-        fn errdetail_internal(format: *const c_char, ...) -> c_int;
-        fn errhint(format: *const c_char, ...) -> c_int;
-        fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
-    }
-    const TEXT: *const c_char = c"%s".as_ptr();
     // SAFETY: the calls are those of the ereport macro, in its order.
     unsafe {
         errstart(pgrx::PgLogLevel::ERROR as c_int, ptr::null());
@@ -253,6 +256,21 @@ unsafe fn raise(raised: Raised) -> ! {
         errfinish(c"taskq".as_ptr(), 0, c"raise".as_ptr());
     }
     unreachable!("errfinish does not return from an ERROR")
+}
+
+/// Writes one line to the server log, whatever function or statement we are called from:
+/// PostgreSQL would add several lines about those.
+pub fn log_line(message: &str) {
+    let message = c_string(Some(message.to_owned()));
+    // SAFETY: the calls are those of the ereport macro, in its order; LOG returns.
+    unsafe {
+        if errstart(pgrx::PgLogLevel::LOG as c_int, ptr::null()) {
+            errmsg_internal(TEXT, message);
+            errhidecontext(true);
+            errhidestmt(true);
+            errfinish(c"taskq".as_ptr(), 0, c"log_line".as_ptr());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use pgrx::{PgXactCallbackEvent, register_xact_callback};
 
 sql_functions! {
     taskq_start_keeper / pg_finfo_taskq_start_keeper => start_keeper;
+    taskq_log / pg_finfo_taskq_log => log;
     taskq_library_version / pg_finfo_taskq_library_version => library_version;
 }
 
@@ -31,6 +32,12 @@ fn start_keeper(call: &Call) -> Outcome<Datum> {
             launcher::start_keeper(process::database());
         });
     }
+    call.void()
+}
+
+/// `taskq._log(message)`.
+fn log(call: &Call) -> Outcome<Datum> {
+    crate::call::log_line(&call.text(0).unwrap_or_default());
     call.void()
 }
 
