@@ -97,6 +97,7 @@ fn log_and_notifications_carry_no_payload_key_or_error_text() {
     assert!(!log.lines().any(|line| line.starts_with("LOG:  fake")), "a forged line in the log");
     assert!(log.contains("dead_letters in queue"), "the alert is in the log");
     let lines: Vec<&str> = log.lines().collect();
-    let followed = lines.windows(2).any(|pair| pair[0].contains("taskq alert") && pair[1].contains("CONTEXT:"));
+    let followed =
+        lines.windows(2).any(|pair| pair[0].contains("taskq alert") && pair[1].contains("CONTEXT:"));
     assert!(!followed, "an alert is one line in the log");
 }
