@@ -3,159 +3,16 @@
 //! Each function here is one statement of `sql/statements/`. What it promises is written there;
 //! callers must not assume how it is done (that a claim begins at a lane's first entry, say).
 
+#[rustfmt::skip]
+mod statements;
+
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::keys::{self, UniqueKey};
 use crate::statement::{Spi, Statement, Table, arg};
 use crate::values::{Jsonb, Moment};
-use pgrx::pg_sys::{
-    Datum, FLOAT8ARRAYOID, FLOAT8OID, INT4ARRAYOID, INT4OID, INT8ARRAYOID, INT8OID, JSONBARRAYOID, JSONBOID,
-    Oid, TEXTARRAYOID, TEXTOID, TIMESTAMPTZARRAYOID, TIMESTAMPTZOID,
-};
-
-macro_rules! statement {
-    ($name:ident, $file:literal, $types:expr) => {
-        static $name: Statement = {
-            const TYPES: &[Oid] = &$types;
-            Statement::new(include_str!(concat!("../sql/statements/", $file)), TYPES)
-        };
-    };
-}
-
-statement!(CLAIM_LANES, "claim_lanes.sql", [TIMESTAMPTZOID]);
-statement!(CLAIM_LANES_OF, "claim_lanes_of.sql", [TEXTARRAYOID, TIMESTAMPTZOID]);
-statement!(
-    CLAIM_CANDIDATES,
-    "claim_candidates.sql",
-    [TEXTARRAYOID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID]
-);
-static CLAIM_TAKE: Statement = Statement::joined(
-    include_str!("../sql/statements/claim_take.sql"),
-    &[include_str!("../sql/statements/claim_update.sql")],
-    &[
-        INT8ARRAYOID,
-        INT8OID,
-        TIMESTAMPTZOID,
-        TEXTOID,
-        FLOAT8OID,
-        TEXTARRAYOID,
-        FLOAT8ARRAYOID,
-        TEXTARRAYOID,
-        FLOAT8ARRAYOID,
-    ],
-);
-static CLAIM_FIRST: Statement = Statement::joined(
-    include_str!("../sql/statements/claim_first.sql"),
-    &[include_str!("../sql/statements/claim_update.sql")],
-    &[
-        TEXTOID,
-        INT4OID,
-        TIMESTAMPTZOID,
-        TEXTOID,
-        FLOAT8OID,
-        TEXTARRAYOID,
-        FLOAT8ARRAYOID,
-        TEXTARRAYOID,
-        FLOAT8ARRAYOID,
-        TIMESTAMPTZOID,
-        INT8OID,
-    ],
-);
-statement!(
-    ENQUEUE,
-    "enqueue.sql",
-    [
-        INT8OID,
-        TEXTOID,
-        TEXTOID,
-        INT4OID,
-        TIMESTAMPTZOID,
-        INT4OID,
-        TIMESTAMPTZOID,
-        INT4OID,
-        TEXTOID,
-        TEXTOID,
-        JSONBOID,
-        JSONBOID
-    ]
-);
-statement!(
-    ENQUEUE_MANY,
-    "enqueue_many.sql",
-    [
-        INT8ARRAYOID,
-        TEXTARRAYOID,
-        TEXTARRAYOID,
-        INT4ARRAYOID,
-        TIMESTAMPTZARRAYOID,
-        INT4ARRAYOID,
-        TIMESTAMPTZOID,
-        INT4ARRAYOID,
-        TEXTARRAYOID,
-        TEXTARRAYOID,
-        JSONBARRAYOID,
-        JSONBARRAYOID
-    ]
-);
-statement!(ENQUEUE_ELEMENTS, "enqueue_elements.sql", [JSONBOID]);
-statement!(REPLACE, "replace.sql", [INT8OID, INT4OID, TIMESTAMPTZOID, INT4OID, JSONBOID, JSONBOID]);
-statement!(IDS, "ids.sql", [INT8OID]);
-const FINISH_TYPES: &[Oid] = &[
-    INT8ARRAYOID,
-    INT8ARRAYOID,
-    JSONBARRAYOID,
-    TIMESTAMPTZOID,
-    TEXTOID,
-    TEXTOID,
-    TEXTARRAYOID,
-    TEXTARRAYOID,
-];
-static FINISH: Statement = Statement::joined(
-    include_str!("../sql/statements/finish.sql"),
-    &[include_str!("../sql/statements/finish_into_done.sql"), "returning id, task_type, unique_key"],
-    FINISH_TYPES,
-);
-/// The same where some queues keep nothing.
-static FINISH_KEEPING_SOME: Statement = Statement::joined(
-    include_str!("../sql/statements/finish.sql"),
-    &[
-        ", kept as (",
-        include_str!("../sql/statements/finish_into_done.sql"),
-        " where g.queue <> all ($8)) select g.id, g.task_type, g.unique_key from gone g",
-    ],
-    FINISH_TYPES,
-);
-statement!(LOCK_LEASES, "lock_leases.sql", [INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID]);
-static LOCK_EXPIRED: Statement = Statement::joined(
-    include_str!("../sql/statements/lock_leases.sql"),
-    &[" skip locked"],
-    &[INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID],
-);
-statement!(
-    REQUEUE,
-    "requeue.sql",
-    [INT8ARRAYOID, TIMESTAMPTZARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID, INT4OID]
-);
-statement!(BURY, "bury.sql", [INT8ARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
-statement!(
-    EXTEND,
-    "extend.sql",
-    [
-        INT8OID,
-        INT8OID,
-        TIMESTAMPTZOID,
-        JSONBOID,
-        FLOAT8OID,
-        TEXTARRAYOID,
-        FLOAT8ARRAYOID,
-        TEXTARRAYOID,
-        FLOAT8ARRAYOID,
-    ]
-);
-statement!(EXPIRED, "expired.sql", [TIMESTAMPTZOID, INT8OID]);
-statement!(CANCEL_LOCK, "cancel_lock.sql", [INT8OID]);
-statement!(CANCEL_REQUEST, "cancel_request.sql", [INT8OID, TIMESTAMPTZOID, TEXTOID]);
-statement!(WHEREABOUTS, "whereabouts.sql", [INT8OID]);
+use pgrx::pg_sys::Datum;
+use statements::*;
 
 /// A queue and a priority: the tasks in it are in the order of claims.
 pub struct Lane {
