@@ -1,6 +1,8 @@
-//! The server is killed under load, again and again: what was committed is there, once.
+//! The server is killed under load, again and again: what was committed is there, once. The load is
+//! that of the demo: a business row and its task in one transaction, an effect that once() guards and
+//! the complete in another.
 
-use postgres::Client;
+use postgres::{Client, GenericClient};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -120,7 +122,12 @@ impl Run<'_> {
             } else if random.one_in(12) {
                 client.query("select * from taskq.fail($1, $2, 'once more', '0 s')", &[&id, &token])?;
             } else if !random.one_in(40) {
-                client.query("select taskq.complete($1, $2)", &[&id, &token])?;
+                let mut work = client.transaction()?;
+                if work.query_one("select taskq.once('effect', $1::bigint::text)", &[&id])?.get(0) {
+                    work.execute("insert into effect values ($1)", &[&id])?;
+                }
+                work.execute("select taskq.complete($1, $2)", &[&id, &token])?;
+                work.commit()?;
                 *self.told().completed.entry(id).or_insert(0) += 1;
             }
         }
@@ -134,7 +141,13 @@ impl Run<'_> {
             let told = self.told();
             (told.enqueued.clone(), told.completed.clone(), told.buried.clone())
         };
-        let rows = everything(&mut self.server.connect("load"));
+        let mut client = self.server.connect("load");
+        let rows = everything(&mut client);
+        assert_eq!(
+            client.value::<i64>(UNPAIRED, &[]),
+            0,
+            "business rows and tasks, effects and finished tasks"
+        );
         let told = self.told();
         let mut places: HashMap<i64, &str> = HashMap::new();
         let mut keys: HashSet<&str> = HashSet::new();
@@ -171,7 +184,30 @@ fn assert_lost(error: &postgres::Error, also: &[&str]) {
     assert!(lost || also.contains(&code), "{error:?}");
 }
 
+/// Counts, in one snapshot, business rows without their task and the other way round, and finished
+/// tasks without their one effect and the other way round.
+const UNPAIRED: &str = "
+    select (select count(*)
+              from approval a
+              full join (select payload ->> 'key' as key from taskq.task
+                         union all select payload ->> 'key' from taskq.dead_letter
+                         union all select payload ->> 'key' from taskq.done) t on t.key = a.key
+             where a.key is null or t.key is null)
+         + (select count(*)
+              from (select task, count(*) as times from effect group by task) e
+              full join taskq.done d on d.id = e.task
+             where e.task is null or d.id is null or e.times <> 1)";
+
 fn enqueue(client: &mut Client, key: &str) -> Result<i64, postgres::Error> {
+    let mut business = client.transaction()?;
+    let id = submit(&mut business, key)?;
+    business.commit()?;
+    Ok(id)
+}
+
+/// Writes a business row and enqueues its task, in the caller's transaction.
+fn submit(client: &mut impl GenericClient, key: &str) -> Result<i64, postgres::Error> {
+    client.execute("insert into approval values ($1)", &[&key])?;
     let payload = if key.ends_with("13") {
         "jsonb_build_object('key', $1::text, 'dies', true)"
     } else {
@@ -182,9 +218,9 @@ fn enqueue(client: &mut Client, key: &str) -> Result<i64, postgres::Error> {
 }
 
 fn enqueue_and_roll_back(client: &mut Client, key: &str) -> Result<(), postgres::Error> {
-    client.batch_execute("begin")?;
-    enqueue(client, key)?;
-    client.batch_execute("rollback")
+    let mut business = client.transaction()?;
+    submit(&mut business, key)?;
+    business.rollback()
 }
 
 fn left(client: &mut Client) -> Option<i64> {
@@ -202,7 +238,11 @@ fn everything(client: &mut Client) -> Vec<Row> {
 
 /// Load, crashes, and a drain; then all that was committed is finished, once.
 fn crash(server: &Server, crashes: u32, durable: bool) {
-    server.empty_database("load").connect().run("create extension taskq; create extension amcheck");
+    server.empty_database("load").connect().run(
+        "create extension taskq; create extension amcheck;
+         create table approval (key text primary key);
+         create table effect (task bigint)",
+    );
     let run =
         Run { server, told: Mutex::default(), no_more_tasks: AtomicBool::new(false), seed: Random::seed() };
     thread::scope(|scope| {
