@@ -171,56 +171,43 @@ struct FixedPlanner {
 }
 
 impl FixedPlanner {
+    /// Fixes the planner, and keeps what was set before.
     fn new() -> Self {
-        let before = Self::read();
-        FixedPlanner {
+        let mut planner = FixedPlanner {
             switches: [false, false, false, false, false, false, true, true],
             plan_cache_mode: pg_sys::PlanCacheMode::PLAN_CACHE_MODE_FORCE_GENERIC_PLAN as c_int,
-        }
-        .write();
-        before
+        };
+        planner.swap();
+        planner
     }
 
-    fn read() -> Self {
+    /// Exchanges the planner's settings with those kept here.
+    fn swap(&mut self) {
+        let planner = [
+            &raw mut pg_sys::enable_seqscan,
+            &raw mut pg_sys::enable_bitmapscan,
+            &raw mut pg_sys::enable_hashjoin,
+            &raw mut pg_sys::enable_mergejoin,
+            &raw mut pg_sys::enable_sort,
+            &raw mut pg_sys::jit_enabled,
+            &raw mut pg_sys::enable_indexscan,
+            &raw mut pg_sys::enable_nestloop,
+        ];
         // SAFETY: these are plain variables of this single-threaded process.
         unsafe {
-            FixedPlanner {
-                switches: [
-                    pg_sys::enable_seqscan,
-                    pg_sys::enable_bitmapscan,
-                    pg_sys::enable_hashjoin,
-                    pg_sys::enable_mergejoin,
-                    pg_sys::enable_sort,
-                    pg_sys::jit_enabled,
-                    pg_sys::enable_indexscan,
-                    pg_sys::enable_nestloop,
-                ],
-                plan_cache_mode: pg_sys::plan_cache_mode as c_int,
+            for (kept, set) in self.switches.iter_mut().zip(planner) {
+                std::ptr::swap(kept, set);
             }
-        }
-    }
-
-    fn write(&self) {
-        // SAFETY: as above.
-        unsafe {
-            [
-                pg_sys::enable_seqscan,
-                pg_sys::enable_bitmapscan,
-                pg_sys::enable_hashjoin,
-                pg_sys::enable_mergejoin,
-                pg_sys::enable_sort,
-                pg_sys::jit_enabled,
-                pg_sys::enable_indexscan,
-                pg_sys::enable_nestloop,
-            ] = self.switches;
+            let mode = pg_sys::plan_cache_mode as c_int;
             pg_sys::plan_cache_mode = self.plan_cache_mode as _;
+            self.plan_cache_mode = mode;
         }
     }
 }
 
 impl Drop for FixedPlanner {
     fn drop(&mut self) {
-        self.write();
+        self.swap();
     }
 }
 
