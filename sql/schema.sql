@@ -358,6 +358,63 @@ comment on column taskq.archive_trouble.error is 'SQLSTATE and message of the la
 comment on column taskq.archive_trouble.held_by is 'The transactions that stood in the way of its locks then, oldest first.';
 
 -- ---------------------------------------------------------------------------
+-- sample: what went through, every 10 seconds
+-- ---------------------------------------------------------------------------
+
+create table taskq.sample (
+  at               timestamptz,
+  queue            text collate "C",
+  task_type        text collate "C",
+  seconds          double precision not null,
+  enqueued         bigint not null,
+  started          bigint not null,
+  succeeded        bigint not null,
+  failed           bigint not null,
+  retried          bigint not null,
+  dead             bigint not null,
+  expired          bigint not null,
+  cancelled        bigint not null,
+  ready            bigint not null,
+  scheduled        bigint not null,
+  running          bigint not null,
+  blocked          bigint not null,
+  oldest_ready_age interval,
+  waiting_p50      double precision,
+  waiting_p95      double precision,
+  run_p50          double precision,
+  run_p95          double precision,
+  total_p50        double precision,
+  total_p95        double precision,
+  claimers         integer not null,
+  primary key (at, queue, task_type)
+);
+comment on table taskq.sample is 'Figures of each queue and task type that had work, taken every 10 seconds by the sample duty, kept 7 days. The view history reads it.';
+comment on column taskq.sample.at is 'When the figures were taken.';
+comment on column taskq.sample.queue is 'The queue.';
+comment on column taskq.sample.task_type is 'The task type.';
+comment on column taskq.sample.seconds is 'How long a time the counts cover: since the sample before.';
+comment on column taskq.sample.enqueued is 'Tasks enqueued, and dead letters redriven, in that time.';
+comment on column taskq.sample.started is 'Claims in that time.';
+comment on column taskq.sample.succeeded is 'Tasks completed in that time.';
+comment on column taskq.sample.failed is 'Failures in that time, by fail or by the end of a lease: those that are retried and those that killed the task.';
+comment on column taskq.sample.retried is 'Failures after which the task waits again.';
+comment on column taskq.sample.dead is 'Failures after which it is a dead letter.';
+comment on column taskq.sample.expired is 'Failures because the lease was over.';
+comment on column taskq.sample.cancelled is 'Tasks that ended cancelled in that time.';
+comment on column taskq.sample.ready is 'Tasks that were due and waited for a worker, at that moment.';
+comment on column taskq.sample.scheduled is 'Tasks that were due later, retries included.';
+comment on column taskq.sample.running is 'Tasks that a worker held.';
+comment on column taskq.sample.blocked is 'Tasks that were due while another one of their group ran.';
+comment on column taskq.sample.oldest_ready_age is 'How long the oldest ready task of the queue had been due; NULL if there was none.';
+comment on column taskq.sample.waiting_p50 is 'Median of the seconds from due to claimed, of the tasks claimed in that time. NULL if there were none, as for the other medians and percentiles.';
+comment on column taskq.sample.waiting_p95 is 'The 95th percentile of the same.';
+comment on column taskq.sample.run_p50 is 'Median of the seconds from the claim to complete, of the tasks completed in that time.';
+comment on column taskq.sample.run_p95 is 'The 95th percentile of the same.';
+comment on column taskq.sample.total_p50 is 'Median of the seconds from enqueue to complete, of the tasks completed in that time.';
+comment on column taskq.sample.total_p95 is 'The 95th percentile of the same.';
+comment on column taskq.sample.claimers is 'Workers that claimed from the queue in that time, or tried to.';
+
+-- ---------------------------------------------------------------------------
 -- alert, duty, granted_part: what the keeper and the operator keep
 -- ---------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ mod checks;
 mod clock;
 mod config;
 mod failure;
+mod figures;
 mod pairs;
 mod session;
 mod settings;
@@ -43,7 +44,8 @@ pub extern "C-unwind" fn _PG_init() {
 // The SQL files, in the order in which a DBA reads them; each waits for the one before.
 pgrx::extension_sql_file!("../sql/schema.sql", name = "schema", bootstrap);
 pgrx::extension_sql_file!("../sql/support.sql", name = "support", requires = ["schema"]);
-pgrx::extension_sql_file!("../sql/enqueue.sql", name = "enqueue", requires = ["support"]);
+pgrx::extension_sql_file!("../sql/figures.sql", name = "figures", requires = ["support"]);
+pgrx::extension_sql_file!("../sql/enqueue.sql", name = "enqueue", requires = ["figures"]);
 pgrx::extension_sql_file!("../sql/status.sql", name = "status", requires = ["enqueue"]);
 pgrx::extension_sql_file!("../sql/claim.sql", name = "claim", requires = ["status"]);
 pgrx::extension_sql_file!("../sql/finish.sql", name = "finish", requires = ["claim"]);

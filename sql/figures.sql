@@ -1,0 +1,39 @@
+-- What the shared memory knows: figures of every queue and task type, and the workers seen. It is
+-- kept by the verbs as their transactions commit (src/figures.rs). Without preloading there is none,
+-- and these functions return no rows.
+
+create function taskq._figures()
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint,
+                 enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
+                 expired bigint, cancelled bigint)
+  language c volatile security definer rows 50 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_figures';
+comment on function taskq._figures() is
+  'Of each queue and task type: how many tasks wait and run now, and what has happened since the server started.';
+
+create function taskq._figures_state()
+  returns table (counted_at timestamptz, exact boolean)
+  language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_figures_state';
+comment on function taskq._figures_state() is
+  'When the tasks were last counted for _figures, and whether the figures have been exact since. No row without shared memory or before the first count.';
+
+create function taskq._take_figures()
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint,
+                 enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
+                 expired bigint, cancelled bigint,
+                 waiting_p50 double precision, waiting_p95 double precision,
+                 run_p50 double precision, run_p95 double precision,
+                 total_p50 double precision, total_p95 double precision)
+  language c volatile security definer rows 50 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_take_figures';
+comment on function taskq._take_figures() is
+  'As _figures, but what has happened since the last call that was committed, with the median and 95th percentile of the seconds waiting, running, and from enqueue to complete. For the sample duty.';
+
+create function taskq._workers_seen()
+  returns table (worker text, queues text[], first_seen_at timestamptz, seen_at timestamptz,
+                 claimed_at timestamptz, claims bigint, claimed bigint)
+  language c volatile security definer rows 50 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_workers_seen';
+comment on function taskq._workers_seen() is
+  'The workers that called claim or wait lately: for which queues (NULL: all), when first and last, when one last got a task, how many claims, and how many tasks. At most 512 workers, the ones not seen for longest forgotten first.';
