@@ -10,6 +10,8 @@ create function taskq._parts()
     ('producer', 'function', 'taskq.status'),
     ('producer', 'function', 'taskq.cancel'),
     ('worker',   'function', 'taskq.claim'),
+    ('worker',   'procedure', 'taskq.wait'),
+    ('worker',   'function', 'taskq._claimable'),
     ('worker',   'function', 'taskq.extend'),
     ('worker',   'function', 'taskq.release'),
     ('worker',   'function', 'taskq.complete'),
