@@ -12,6 +12,12 @@ create function taskq._settings()
      'how long finished tasks stay in done; 0 keeps nothing'),
     ('queue', 'dead_letters_limit', 'integer',  0,     2147483647, to_jsonb(3),
      'an alert is raised above so many dead letters'),
+    ('queue', 'max_running',        'integer',  0,     10000,      'null'::jsonb,
+     'no more tasks run at once; unset: no limit'),
+    ('queue', 'rate',               'rate',     null,  null,       'null'::jsonb,
+     'no more tasks begin in a time, such as "100/minute"; unset: no limit'),
+    ('queue', 'burst',              'integer',  1,     10000,      'null'::jsonb,
+     'how many of the rate may begin at once; unset: the number in the rate'),
     ('type',  'queue',              'name',     null,  null,       to_jsonb('default'::text),
      'the queue of new tasks'),
     ('type',  'priority',           'integer',  -100,  100,        to_jsonb(0),
@@ -58,6 +64,7 @@ begin
       when 'interval' then format('an interval as a string, %s to %s seconds', v_setting.low, v_setting.high)
       when 'integer' then format('a whole number from %s to %s', v_setting.low, v_setting.high)
       when 'number' then format('a number from %s to %s', v_setting.low, v_setting.high)
+      when 'rate' then 'a string such as "100/minute": a whole number from 1 to 9999999 and second, minute, hour or day'
       else 'a string of 1 to 63 bytes' end;
     begin
       v_value := case
@@ -70,10 +77,12 @@ begin
         perform taskq._check_name(v_setting.name, v_given.text);
         continue;
       end if;
+      continue when v_setting.type = 'rate' and v_given.type = 'string'
+                and (select p.number from taskq._rate_parts(v_given.text) p) is not null;
     exception when data_exception or numeric_value_out_of_range then
       v_value := null;
     end;
-    if v_value is null or v_value not between v_setting.low and v_setting.high then
+    if v_value is null or not coalesce(v_value between v_setting.low and v_setting.high, false) then
       perform taskq._refuse('22023', format('setting %s is not valid', v_setting.name),
                             format('It must be %s, or null for the default.', v_form));
     end if;
@@ -119,8 +128,13 @@ begin
   insert into taskq.queue (name, updated_at) values (configure_queue.queue, taskq._now()) on conflict do nothing;
   select q.* into strict v_row from taskq.queue q where q.name = configure_queue.queue for update;
   v_row := jsonb_populate_record(v_row, configure_queue.settings);
+  if v_row.burst is null and (select p.number from taskq._rate_parts(v_row.rate) p) > 10000 then
+    perform taskq._refuse('22023', 'a rate above 10000 needs a burst',
+                          'Set burst, too: how many tasks may begin at once, up to 10000.');
+  end if;
   update taskq.queue q
      set lease = v_row.lease, retention = v_row.retention, dead_letters_limit = v_row.dead_letters_limit,
+         max_running = v_row.max_running, rate = v_row.rate, burst = v_row.burst,
          updated_at = taskq._now()
    where q.name = configure_queue.queue;
   return taskq._effective('queue', to_jsonb(v_row));

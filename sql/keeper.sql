@@ -5,6 +5,7 @@ insert into taskq.duty (name, every) values
   ('recover', '30 seconds'),  -- and whenever a lease may be over
   ('wake',    '10 seconds'),  -- and whenever something becomes claimable
   ('alert',   '1 second'),
+  ('limits',  '30 seconds'),
   ('archive', '1 minute');
 
 create function taskq._recover(at_most integer) returns bigint
@@ -108,7 +109,7 @@ declare
   v_rows bigint;
 begin
   commit;  -- refuses at once in a transaction block
-  foreach v_duty in array array['recover', 'alert', 'archive', 'wake'] loop
+  foreach v_duty in array array['recover', 'limits', 'alert', 'archive', 'wake'] loop
     -- a round is bounded: go on while it finds something, but not for ever
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);

@@ -71,6 +71,9 @@ create table taskq.queue (
   lease              interval,
   retention          interval,
   dead_letters_limit integer,
+  max_running        integer,
+  rate               text collate "C",
+  burst              integer,
   paused_at          timestamptz,
   paused_by          text,
   updated_at         timestamptz not null,
@@ -81,6 +84,9 @@ comment on column taskq.queue.name is 'Name of the queue, 1 to 63 bytes.';
 comment on column taskq.queue.lease is 'How long a claim holds a task of this queue, unless the claim or the task type says otherwise. Default 5 minutes.';
 comment on column taskq.queue.retention is 'How long finished tasks stay in done before they are archived. Default 30 days; 0 keeps nothing.';
 comment on column taskq.queue.dead_letters_limit is 'An alert is raised when the queue has more dead letters than this. Default 3.';
+comment on column taskq.queue.max_running is 'No more tasks of the queue than this run at once. Default: no limit. See slot.';
+comment on column taskq.queue.rate is 'No more tasks than this begin in a time, such as 100/minute. Default: no limit. See rate_token.';
+comment on column taskq.queue.burst is 'How many of them may begin at once after a quiet time. Default: the number in the rate.';
 comment on column taskq.queue.paused_at is 'Since when nothing is claimed from the queue; NULL when it is open.';
 comment on column taskq.queue.paused_by is 'The role that paused the queue.';
 comment on column taskq.queue.updated_at is 'When a setting was last changed.';
@@ -215,6 +221,42 @@ comment on column taskq.once_key.scope is 'Names the effect, such as invoice.pai
 comment on column taskq.once_key.key is 'Names the occasion, such as the task id or an order number.';
 comment on column taskq.once_key.seen_at is 'When once returned true for it.';
 comment on column taskq.once_key.expires_at is 'After this it is forgotten: once would return true again.';
+
+-- ---------------------------------------------------------------------------
+-- slot, rate_token: only for queues with a limit or a rate
+-- ---------------------------------------------------------------------------
+-- A claim takes a free row of each for every task, passing by those that others have locked: claimers
+-- never wait for each other, and a claim that is rolled back gives them back. They are not dumped: the
+-- settings of the queues make them anew.
+
+create table taskq.slot (
+  queue   text collate "C",
+  slot    integer,
+  task_id bigint,
+  primary key (queue, slot)
+) with (fillfactor = 50);
+create index slot_task_idx on taskq.slot (queue, task_id);
+comment on table taskq.slot is 'For a queue with max_running: one row for each task that may run at once, and who has it.';
+comment on index taskq.slot_task_idx is 'Finds free slots (task_id is NULL), and that of a task.';
+comment on column taskq.slot.queue is 'The queue.';
+comment on column taskq.slot.slot is 'Counts from 1. One above max_running goes when its task ends: the limit was lowered, or set while more were running.';
+comment on column taskq.slot.task_id is 'The running task that has the slot; NULL if it is free.';
+
+create table taskq.rate_token (
+  queue   text collate "C",
+  token   integer,
+  free_at timestamptz not null,
+  primary key (queue, token)
+) with (fillfactor = 50);
+create index rate_token_free_idx on taskq.rate_token (queue, free_at);
+comment on table taskq.rate_token is 'For a queue with a rate: as many rows as its burst. Each is used for one start, and free again burst / rate later, so any time T sees at most rate x T + burst starts.';
+comment on index taskq.rate_token_free_idx is 'Finds the tokens that are free.';
+comment on column taskq.rate_token.queue is 'The queue.';
+comment on column taskq.rate_token.token is 'Counts from 1.';
+comment on column taskq.rate_token.free_at is 'When it may be used again.';
+
+create table taskq.claim_gate ();
+comment on table taskq.claim_gate is 'Always empty. Every claim holds a weak lock on it; one that sets max_running waits for the claims that do not know of the limit yet.';
 
 -- ---------------------------------------------------------------------------
 -- dead_letter: retries used up; kept until a person decides

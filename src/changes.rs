@@ -211,13 +211,35 @@ pub fn ended(place: Place, end: &End) {
 
 /// The queue may give tasks again: it was resumed, or a limit was raised.
 pub fn opened(queue: &str) {
-    let place =
-        Place { queue, task_type: "", run_at: Moment::DISTANT_PAST, enqueued_at: Moment::DISTANT_PAST };
-    note(place, |change| change.claimable += OPENED);
+    note(of_queue(queue), |change| change.claimable += OPENED);
+}
+
+/// Stands for the queue as a whole.
+fn of_queue(queue: &str) -> Place<'_> {
+    Place { queue, task_type: "", run_at: Moment::DISTANT_PAST, enqueued_at: Moment::DISTANT_PAST }
+}
+
+/// So many slots of the queue are free again.
+pub fn freed(queue: &str, slots: usize) {
+    note(of_queue(queue), |change| change.claimable += slots as i64);
+}
+
+/// A claim found no free token; the next one is free at this moment.
+pub fn opens_at(queue: &str, at: Moment) {
+    let Some(mut shared) = shared::lock() else { return };
+    let id = transaction::database();
+    let Some(figure) = figure::find(&mut shared.figures, id, &Name::new(queue), &Name::EMPTY) else { return };
+    figure.opens_at = at;
+    if let Some(database) = shared.database(id)
+        && at < database.next_opening
+    {
+        database.next_opening = at;
+        database.keeper.wake();
+    }
 }
 
 /// How many waiters are woken when a queue is opened; each looks what there is.
-const OPENED: i64 = 1_000;
+pub const OPENED: i64 = 1_000;
 
 /// The sample duty has seen these figures.
 pub fn taken(figures: Vec<Taken>) {

@@ -8,12 +8,14 @@ use crate::config;
 use crate::failure::{Failure, Outcome};
 use crate::keys;
 use crate::lease;
+use crate::permits::Permits;
 use crate::sql_functions;
 use crate::statement::{Spi, Table};
 use crate::store::{self, Candidate, Claimer, Finish, Lane};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 sql_functions! {
     taskq_claim / pg_finfo_taskq_claim => claim;
@@ -29,6 +31,7 @@ const SPARE: usize = 8;
 const BEFORE_ALL: (Moment, i64) = (Moment::DISTANT_PAST, 0);
 /// The columns of a claimed row that the caller gets; run_at, unique_key and bytes follow them.
 const COLUMNS: usize = 11;
+const QUEUE: usize = 3;
 const RUN_AT: usize = 11;
 const UNIQUE_KEY: usize = 12;
 const BYTES: usize = 13;
@@ -55,9 +58,9 @@ fn claim(call: &Call) -> Outcome<Datum> {
     if wanted > 0 {
         let now = clock::now()?;
         let claimed = Spi::run(|spi| {
-            let config = config::current(spi)?;
+            let config = config::for_claim(spi)?;
             let by = Claimer { now, worker: &worker, lease, config: &config };
-            Claim { wanted, by }.run(spi, queues.as_deref(), &mut rows)
+            Claim { wanted, by, permits: RefCell::default() }.run(spi, queues.as_deref(), &mut rows)
         })?;
         changes::worker_seen(&worker, queues.as_deref(), Some(claimed), now);
         LAST_WORKER.set(Some(worker));
@@ -68,6 +71,7 @@ fn claim(call: &Call) -> Outcome<Datum> {
 struct Claim<'a> {
     wanted: usize,
     by: Claimer<'a>,
+    permits: RefCell<Permits>,
 }
 
 impl Claim<'_> {
@@ -87,13 +91,17 @@ impl Claim<'_> {
     /// Claims from the lanes of one priority. Returns whether more is wanted.
     fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
         if let ([lane], 1) = (level, self.wanted) {
+            if !self.permitted(spi, &lane.queue, 1)? {
+                return Ok(true);
+            }
             let taken = store::take_first(spi, lane, &self.by)?;
+            self.spend(spi, &taken)?;
             self.hand_over(spi, &taken, held, rows)?;
             if held.count == 1 {
                 return Ok(false);
             }
         }
-        let queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
+        let mut queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
         // Just before the first task of all these lanes.
         let mut behind =
             level.iter().map(|lane| (lane.first.0, lane.first.1 - 1)).min().unwrap_or(BEFORE_ALL);
@@ -113,8 +121,10 @@ impl Claim<'_> {
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
             lease::take_back(spi, over, self.by.config, self.by.now)?;
 
+            let beyond = self.limit_to_permits(spi, &mut candidates, missing)?;
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, &self.by)?;
+            self.spend(spi, &taken)?;
             let superseded = self.hand_over(spi, &taken, held, rows)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) {
@@ -124,11 +134,74 @@ impl Claim<'_> {
                 // Others of this page may go in their place: read it again.
                 continue;
             }
-            if last_page && !cut {
+            queues.retain(|queue| !self.permits.borrow().exhausted(queue));
+            if queues.is_empty() {
                 return Ok(true);
             }
-            behind = last;
+            behind = match beyond {
+                // Others held some of those that were permitted: these may go in their place.
+                Some((queue, place)) if queues.contains(&queue) => place,
+                _ if last_page && !cut => return Ok(true),
+                _ => last,
+            };
         }
+    }
+
+    /// Whether so many more tasks of the queue may begin. Always, if it has neither limit nor rate.
+    fn permitted(&self, spi: &Spi, queue: &str, tasks: usize) -> Outcome<bool> {
+        let Some(limit) = self.by.config.limits.get(queue) else { return Ok(true) };
+        Ok(self.permits.borrow_mut().lock(spi, queue, limit, tasks, self.by.now)? == tasks)
+    }
+
+    /// Drops candidates of queues whose limit or rate does not let them begin. Returns the queue of the
+    /// first one that was dropped, and the place just before it.
+    fn limit_to_permits(
+        &self,
+        spi: &Spi,
+        candidates: &mut Vec<Candidate>,
+        missing: usize,
+    ) -> Outcome<Option<(String, (Moment, i64))>> {
+        let mut permitted: HashMap<String, usize> = HashMap::new();
+        for queue in candidates.iter().map(|c| &c.queue) {
+            if self.by.config.limits.contains_key(queue) {
+                *permitted.entry(queue.clone()).or_default() += 1;
+            }
+        }
+        for (queue, tasks) in &mut permitted {
+            if let Some(limit) = self.by.config.limits.get(queue) {
+                let wanted = missing.min(*tasks);
+                *tasks = self.permits.borrow_mut().lock(spi, queue, limit, wanted, self.by.now)?;
+            }
+        }
+        let mut first_dropped = None;
+        candidates.retain(|candidate| {
+            let Some(left) = permitted.get_mut(&candidate.queue) else { return true };
+            if *left == 0 {
+                let place = (candidate.run_at, candidate.id - 1);
+                first_dropped.get_or_insert((candidate.queue.clone(), place));
+                return false;
+            }
+            *left -= 1;
+            true
+        });
+        Ok(first_dropped)
+    }
+
+    /// Uses the permits of the tasks that were taken.
+    fn spend(&self, spi: &Spi, taken: &Table) -> Outcome<()> {
+        if self.by.config.limits.is_empty() {
+            return Ok(());
+        }
+        let mut by_queue: HashMap<String, Vec<i64>> = HashMap::new();
+        for row in 0..taken.len() {
+            by_queue.entry(taken.need(row, QUEUE)?).or_default().push(taken.need(row, 0)?);
+        }
+        for (queue, ids) in by_queue {
+            if let Some(limit) = self.by.config.limits.get(&queue) {
+                self.permits.borrow_mut().spend(spi, &queue, limit, &ids, self.by.now)?;
+            }
+        }
+        Ok(())
     }
 
     /// Hands claimed tasks to the caller. Returns whether some were superseded instead.

@@ -26,8 +26,10 @@ sql_functions! {
 
 static QUEUES: Statement = Statement::new(include_str!("../sql/statements/config_queues.sql"), &[]);
 static TYPES: Statement = Statement::new(include_str!("../sql/statements/config_types.sql"), &[]);
-static TABLES: Statement =
-    Statement::new("select 'taskq.queue'::regclass::oid, 'taskq.task_type'::regclass::oid", &[]);
+static TABLES: Statement = Statement::new(
+    "select 'taskq.queue'::regclass::oid, 'taskq.task_type'::regclass::oid, 'taskq.claim_gate'::regclass::oid",
+    &[],
+);
 
 /// What is configured. Queues and types without settings are not in it.
 #[derive(Default)]
@@ -36,6 +38,8 @@ pub struct Config {
     pub paused: HashSet<String>,
     /// Queues whose finished tasks are not kept.
     pub keeps_nothing: Vec<String>,
+    /// Queues with max_running or a rate.
+    pub limits: HashMap<String, Limit>,
     /// Leases in seconds, of queues and of types that have one.
     pub queue_leases: Leases,
     pub type_leases: Leases,
@@ -59,6 +63,14 @@ impl Leases {
             self.seconds.push(seconds);
         }
     }
+}
+
+/// How many tasks of a queue may run at once, and how fast they may begin.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    pub max_running: Option<i32>,
+    /// After how many seconds a token that was used is free again.
+    pub token_period: Option<f64>,
 }
 
 /// What a task type gives a new task, and how long its failures wait.
@@ -98,6 +110,10 @@ impl Config {
             if queues.get(row, 2).unwrap_or(false) {
                 config.keeps_nothing.push(name.clone());
             }
+            let limit = Limit { max_running: queues.get(row, 4), token_period: queues.get(row, 5) };
+            if limit.max_running.is_some() || limit.token_period.is_some() {
+                config.limits.insert(name.clone(), limit);
+            }
             config.queue_leases.add(name, queues.get(row, 3));
         }
         let types = spi.execute(&TYPES, &[])?;
@@ -131,6 +147,7 @@ static LISTENING: AtomicBool = AtomicBool::new(false);
 /// The oids of the two tables, so that changes of others do not matter.
 static QUEUE_TABLE: AtomicU32 = AtomicU32::new(0);
 static TYPE_TABLE: AtomicU32 = AtomicU32::new(0);
+static CLAIM_GATE: AtomicU32 = AtomicU32::new(0);
 
 /// The settings as they are now.
 pub fn current(spi: &Spi) -> Outcome<Rc<Config>> {
@@ -163,7 +180,26 @@ fn read_and_know_tables(spi: &Spi) -> Outcome<Rc<Config>> {
     let tables = spi.execute(&TABLES, &[])?;
     QUEUE_TABLE.store(tables.need::<Oid>(0, 0)?.to_u32(), Ordering::Relaxed);
     TYPE_TABLE.store(tables.need::<Oid>(0, 1)?.to_u32(), Ordering::Relaxed);
+    CLAIM_GATE.store(tables.need::<Oid>(0, 2)?.to_u32(), Ordering::Relaxed);
     Config::read(spi).map(Rc::new)
+}
+
+/// The settings as they are now, for a claim. Whoever sets max_running where there was none waits for
+/// the claims that went through here and may not know of it (see `configure_queue`).
+pub fn for_claim(spi: &Spi) -> Outcome<Rc<Config>> {
+    let known = current(spi)?;
+    let gate = CLAIM_GATE.load(Ordering::Relaxed);
+    if gate == 0 {
+        // Not read in this session yet: it began above READ COMMITTED.
+        read_and_know_tables(spi)?;
+    }
+    // SAFETY: locks a table of ours, as any statement that writes to it would; the end of the
+    // transaction releases it.
+    unsafe {
+        let gate = Oid::from(CLAIM_GATE.load(Ordering::Relaxed));
+        pg_sys::LockRelationOid(gate, pg_sys::RowExclusiveLock as i32);
+    }
+    if CHANGED.load(Ordering::Relaxed) { current(spi) } else { Ok(known) }
 }
 
 /// Has PostgreSQL tell us of changes to the tables; once a session.

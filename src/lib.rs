@@ -15,6 +15,7 @@ mod config;
 mod failure;
 mod figures;
 mod pairs;
+mod permits;
 mod session;
 mod settings;
 mod shared;
@@ -53,7 +54,8 @@ pgrx::extension_sql_file!("../sql/enqueue.sql", name = "enqueue", requires = ["f
 pgrx::extension_sql_file!("../sql/status.sql", name = "status", requires = ["enqueue"]);
 pgrx::extension_sql_file!("../sql/claim.sql", name = "claim", requires = ["status"]);
 pgrx::extension_sql_file!("../sql/finish.sql", name = "finish", requires = ["claim"]);
-pgrx::extension_sql_file!("../sql/configure.sql", name = "configure", requires = ["finish"]);
+pgrx::extension_sql_file!("../sql/limits.sql", name = "limits", requires = ["finish"]);
+pgrx::extension_sql_file!("../sql/configure.sql", name = "configure", requires = ["limits"]);
 pgrx::extension_sql_file!("../sql/redrive.sql", name = "redrive", requires = ["configure"]);
 pgrx::extension_sql_file!("../sql/views.sql", name = "views", requires = ["redrive"]);
 pgrx::extension_sql_file!("../sql/alert.sql", name = "alert", requires = ["views"]);

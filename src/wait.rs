@@ -11,6 +11,7 @@ use crate::clock;
 use crate::config;
 use crate::failure::{Failure, Outcome};
 use crate::keeper::process;
+use crate::permits::Permits;
 use crate::shared::{self, Process, waiter::Waiter};
 use crate::sql_functions;
 use crate::statement::Spi;
@@ -77,7 +78,13 @@ fn claimable(call: &Call) -> Outcome<Datum> {
     let found = Spi::run(|spi| {
         let config = config::current(spi)?;
         for lane in store::due_lanes(spi, queues.as_deref(), &config, now)? {
-            if store::claimable(spi, &lane, now, 1)? > 0 {
+            if store::claimable(spi, &lane, now, 1)? == 0 {
+                continue;
+            }
+            // Locks what it finds, as the claim would: what only looks free must not wake anybody.
+            let limit = config.limits.get(&lane.queue);
+            let permitted = |limit| Permits::default().lock(spi, &lane.queue, limit, 1, now);
+            if limit.map(permitted).transpose()? != Some(0) {
                 return Ok(true);
             }
         }

@@ -1,3 +1,4 @@
 -- The queues that have settings: see src/config.rs.
-select q.name, q.paused_at is not null, q.retention = interval '0', extract(epoch from q.lease)::double precision
+select q.name, q.paused_at is not null, q.retention = interval '0', extract(epoch from q.lease)::double precision,
+       q.max_running, taskq._token_period(q.rate, q.burst)
   from taskq.queue q

@@ -184,7 +184,8 @@ impl Events {
         // A test clock that cannot be read is shown by the duties themselves.
         let now = clock::now().unwrap_or_else(|_| wall_clock());
         tell_shared(|database| {
-            wake = until(database.wake_at, wall_clock()).min(until(database.next_due, now));
+            let due = database.next_due.min(database.next_opening);
+            wake = until(database.wake_at, wall_clock()).min(until(due, now));
             recover = until(database.next_expiry, now);
         });
         Events { wake, recover }

@@ -10,6 +10,7 @@ use crate::changes;
 use crate::clock;
 use crate::config::{self, Config};
 use crate::failure::Outcome;
+use crate::permits;
 use crate::shared::{self, figure, waiter};
 use crate::statement::Spi;
 use crate::store;
@@ -45,13 +46,21 @@ pub fn wake(call: &Call) -> Outcome<Datum> {
 fn events(now: Moment) -> Outcome<HashMap<String, i64>> {
     let config = Spi::run(config::current)?;
     changes::looking();
-    match marked() {
-        Marked::Everywhere => claimable(&config, now),
-        Marked::Queues(mut queues) => {
-            queues.retain(|queue, _| !config.paused.contains(queue));
-            Ok(queues)
+    let mut queues = match marked(now) {
+        Marked::Everywhere => claimable(&config, now)?,
+        Marked::Queues(queues) => queues,
+    };
+    queues.retain(|queue, _| !config.paused.contains(queue));
+    Spi::run(|spi| {
+        for (queue, tasks) in &mut queues {
+            if let Some(limit) = config.limits.get(queue) {
+                *tasks = (*tasks).min(permits::available(spi, queue, limit, now)?);
+            }
         }
-    }
+        Ok(())
+    })?;
+    queues.retain(|_, tasks| *tasks > 0);
+    Ok(queues)
 }
 
 enum Marked {
@@ -61,13 +70,14 @@ enum Marked {
 }
 
 /// Takes the marks of all queues that are not to be left alone yet.
-fn marked() -> Marked {
+fn marked(at: Moment) -> Marked {
     let Some(mut shared) = shared::lock() else { return Marked::Everywhere };
     let (id, now) = (transaction::database(), wall_clock());
     let Some(database) = shared.database(id) else { return Marked::Everywhere };
     let exact = database.exact;
     database.wake_at = Moment::INFINITY;
     let everywhere = std::mem::take(&mut database.look_everywhere);
+    let opened = database.next_opening <= at;
 
     struct Queue {
         marks: i64,
@@ -75,7 +85,13 @@ fn marked() -> Marked {
         quiet_until: Moment,
     }
     let mut queues: HashMap<String, Queue> = HashMap::new();
+    let mut next_opening = Moment::INFINITY;
     for figure in figure::of(&mut shared.figures, id) {
+        if opened && figure.opens_at <= at {
+            figure.opens_at = Moment::INFINITY;
+            figure.claimable += changes::OPENED;
+        }
+        next_opening = next_opening.min(figure.opens_at);
         let queue = queues.entry(figure.queue.as_str().to_owned()).or_insert(Queue {
             marks: 0,
             ready: 0,
@@ -98,6 +114,7 @@ fn marked() -> Marked {
     }
     if let Some(database) = shared.database(id) {
         database.wake_by(wake_at);
+        database.next_opening = next_opening;
     }
     if everywhere {
         return Marked::Everywhere;

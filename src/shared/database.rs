@@ -19,6 +19,8 @@ pub struct Database {
     pub next_due: Moment,
     /// No lease ends before this moment. A hint of the same kind, for `recover`.
     pub next_expiry: Moment,
+    /// When the first of the queues that wait for their rate may give tasks again.
+    pub next_opening: Moment,
     /// Transactions between the announcement of a change and its end; and those of them that change
     /// what is scheduled.
     pub ending: i32,
@@ -43,6 +45,7 @@ impl Database {
             due_until: Moment::DISTANT_PAST,
             next_due: Moment::DISTANT_PAST,
             next_expiry: Moment::DISTANT_PAST,
+            next_opening: Moment::INFINITY,
             ending: 0,
             ending_scheduled: 0,
             prepared: 0,

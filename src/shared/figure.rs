@@ -78,6 +78,8 @@ pub struct Figure {
     pub claimable: i64,
     /// It is not told of again before this moment.
     pub quiet_until: Moment,
+    /// When its rate lets the next task begin, if a claim found that it had to wait; else infinity.
+    pub opens_at: Moment,
 }
 
 const GONE: u32 = u32::MAX;
@@ -136,6 +138,7 @@ pub fn find<'a>(
         durations: Durations { waiting: Histogram::NONE, run: Histogram::NONE, total: Histogram::NONE },
         claimable: 0,
         quiet_until: Moment::DISTANT_PAST,
+        opens_at: Moment::INFINITY,
     };
     Some(figure)
 }

@@ -7,9 +7,10 @@
 mod statements;
 
 use crate::changes::{self, End, Place};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::failure::Outcome;
 use crate::keys::{self, UniqueKey};
+use crate::permits;
 use crate::statement::{Spi, Statement, Table, arg};
 use crate::values::{Jsonb, Moment};
 use pgrx::pg_sys::Datum;
@@ -46,6 +47,7 @@ pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Mom
 /// A task that a claim may take, read without a lock.
 pub struct Candidate {
     pub id: i64,
+    pub queue: String,
     pub run_at: Moment,
     pub bytes: i32,
     /// It is still running, but its lease is over.
@@ -70,6 +72,7 @@ pub fn candidates(
                 run_at: table.need(row, 1)?,
                 bytes: table.need(row, 2)?,
                 expired: table.need(row, 3)?,
+                queue: table.need(row, 4)?,
             })
         })
         .collect()
@@ -307,6 +310,7 @@ pub fn finish(
     let statement = if config.keeps_nothing.is_empty() { &FINISH } else { &FINISH_KEEPING_SOME };
     let gone = spi.execute(statement, &args)?;
     let mut finished = Vec::with_capacity(gone.len());
+    let mut ended = Vec::new();
     for row in 0..gone.len() {
         let id = gone.need(row, 0)?;
         let (queue, task_type) = (gone.need::<String>(row, 1)?, gone.need::<String>(row, 2)?);
@@ -323,12 +327,19 @@ pub fn finish(
             (Some(_), Finish::Cancelled { .. }) => changes::ended(place, &End::Cancelled),
             (None, _) => changes::gone(place, true),
         }
+        ended.push((queue, id));
         if let Some(key) = gone.get::<String>(row, 6) {
             keys::free(spi, &task_type, &key, id, now)?;
         }
         finished.push(id);
     }
+    free_slots(spi, ended.iter().map(|(queue, id)| (queue.as_str(), *id)))?;
     Ok(finished)
+}
+
+/// Tasks that are locked, or gone, do not run any more.
+fn free_slots<'a>(spi: &Spi, tasks: impl Iterator<Item = (&'a str, i64)>) -> Outcome<()> {
+    permits::free(spi, &*config::current(spi)?, &tasks.collect::<Vec<_>>())
 }
 
 /// A running task whose row is locked, and what decides what becomes of it.
@@ -410,14 +421,14 @@ pub fn requeue(spi: &Spi, tasks: &[(Failed, Moment)], now: Moment) -> Outcome<()
     for (failed, run_at) in tasks {
         failed.task.ended(&End::Retried { run_at: *run_at, expired: failed.expired });
     }
-    Ok(())
+    free_slots(spi, tasks.iter().map(|(failed, _)| (failed.task.queue.as_str(), failed.task.id)))
 }
 
 /// Ends the lease of a locked task without a failure: the attempt does not count.
 pub fn release(spi: &Spi, task: &Leased, run_at: Moment, now: Moment) -> Outcome<()> {
     spi.execute(&REQUEUE, &[arg(vec![task.id]), arg(vec![run_at]), None, arg(now), arg(-1i32)])?;
     task.ended(&End::Released { run_at });
-    Ok(())
+    free_slots(spi, [(task.queue.as_str(), task.id)].into_iter())
 }
 
 /// Moves locked tasks to the dead letters and frees their keys. Must be sorted by id.
@@ -437,7 +448,7 @@ pub fn bury(spi: &Spi, tasks: &[Failed], now: Moment) -> Outcome<()> {
             keys::free(spi, &task.task_type, key, task.id, now)?;
         }
     }
-    Ok(())
+    free_slots(spi, tasks.iter().map(|failed| (failed.task.queue.as_str(), failed.task.id)))
 }
 
 /// Lengthens a lease. Returns its new end and whether a cancel was requested, or None if the

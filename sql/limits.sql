@@ -1,0 +1,159 @@
+-- Limits of queues: max_running and rate. The claim takes slots and tokens (src/permits.rs); here they
+-- are made, and kept right.
+
+-- '100/minute' and so on, taken apart: how many, in how many seconds. NULL if it is none.
+create function taskq._rate_parts(rate text, out number integer, out seconds integer)
+  language sql immutable parallel safe set search_path = pg_catalog, pg_temp
+  return case when _rate_parts.rate ~ '^[1-9][0-9]{0,6}/(second|minute|hour|day)$'
+              then row(split_part(_rate_parts.rate, '/', 1)::integer,
+                       case split_part(_rate_parts.rate, '/', 2) when 'second' then 1 when 'minute' then 60
+                            when 'hour' then 3600 else 86400 end) end;
+comment on function taskq._rate_parts(text) is
+  'A rate such as 100/minute as a number and the seconds of its unit; NULL if it is not written so.';
+
+-- With as many tokens as the burst, each free again so much later, the rate is kept.
+create function taskq._token_period(rate text, burst integer) returns double precision
+  language sql immutable parallel safe set search_path = pg_catalog, pg_temp
+  return (select coalesce(_token_period.burst, p.number) * p.seconds / p.number::double precision
+            from taskq._rate_parts(_token_period.rate) p);
+comment on function taskq._token_period(text, integer) is
+  'After how many seconds a token that was used is free again; NULL without a rate.';
+
+-- Makes the slots of a queue as they should be: as many as max_running, each with a running task or
+-- free. A running task without one (it was claimed before the limit was set) gets a free slot, else one
+-- above the limit, which goes when the task ends.
+-- Writes: slot. Passes by rows that others have locked.
+create function taskq._set_slots(queue text, max_running integer) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_task bigint;
+begin
+  if _set_slots.max_running is null then
+    delete from taskq.slot s
+     where s.queue = _set_slots.queue
+       and s.slot in (select f.slot from taskq.slot f where f.queue = _set_slots.queue for update skip locked);
+    return;
+  end if;
+  insert into taskq.slot (queue, slot)
+  select _set_slots.queue, n from generate_series(1, _set_slots.max_running) n
+      on conflict do nothing;
+  delete from taskq.slot s
+   where s.queue = _set_slots.queue
+     and s.slot in (select f.slot from taskq.slot f
+                     where f.queue = _set_slots.queue and f.slot > _set_slots.max_running and f.task_id is null
+                       for update skip locked);
+  -- A task and its slot change in one transaction, so one snapshot sees both or none.
+  update taskq.slot s set task_id = null
+   where s.queue = _set_slots.queue
+     and s.slot in (select u.slot from taskq.slot u
+                     where u.queue = _set_slots.queue and u.task_id is not null
+                       and not exists (select from taskq.task t where t.id = u.task_id and t.state = 'running')
+                       for update skip locked);
+  for v_task in
+    select t.id from taskq.task t
+     where t.queue = _set_slots.queue and t.state = 'running'
+       and not exists (select from taskq.slot s where s.queue = _set_slots.queue and s.task_id = t.id)
+     order by t.id
+       for no key update of t skip locked  -- one that is just ending needs none
+  loop
+    update taskq.slot s set task_id = v_task
+     where s.queue = _set_slots.queue
+       and s.slot = (select f.slot from taskq.slot f
+                      where f.queue = _set_slots.queue and f.task_id is null
+                      order by f.slot limit 1 for update skip locked);
+    if not found then
+      insert into taskq.slot (queue, slot, task_id)
+      select _set_slots.queue, max(s.slot) + 1, v_task from taskq.slot s where s.queue = _set_slots.queue;
+    end if;
+  end loop;
+end
+$$;
+comment on function taskq._set_slots(text, integer) is
+  'Makes the slots of a queue fit its max_running and the tasks that run.';
+
+-- Makes as many tokens as the burst. Tokens that are there keep the time at which they are free.
+-- Writes: rate_token.
+create function taskq._set_tokens(queue text, rate text, burst integer) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_tokens integer := (select coalesce(_set_tokens.burst, p.number) from taskq._rate_parts(_set_tokens.rate) p);
+begin
+  delete from taskq.rate_token t where t.queue = _set_tokens.queue and t.token > coalesce(v_tokens, 0);
+  insert into taskq.rate_token (queue, token, free_at)
+  select _set_tokens.queue, n, '-infinity' from generate_series(1, v_tokens) n
+      on conflict do nothing;
+end
+$$;
+comment on function taskq._set_tokens(text, text, integer) is
+  'Makes the tokens of a queue fit its rate and burst.';
+
+-- Waits for the claims that are under way, half a second at most, and holds back new ones until the
+-- transaction ends.
+create function taskq._wait_for_claims() returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
+begin
+  lock table taskq.claim_gate in share mode;
+exception when lock_not_available then
+  null;
+end
+$$;
+comment on function taskq._wait_for_claims() is
+  'Waits, not for long, for claims that began without knowing of a new limit.';
+
+-- When settings of a queue are committed, its slots and tokens are made. Deferred to the commit, because
+-- a new limit must know every task that runs: claims that began without knowing of it are waited for,
+-- and no other begins until the commit is over. One that stays open for longer is not waited for; its
+-- tasks get their slots from the keeper.
+create function taskq._limits_changed() returns trigger
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_queue taskq.queue;
+begin
+  select q.* into v_queue from taskq.queue q where q.name = coalesce(new.name, old.name);
+  if v_queue.max_running is not null
+     and not exists (select from taskq.slot s where s.queue = v_queue.name) then
+    perform taskq._wait_for_claims();
+  end if;
+  perform taskq._set_slots(coalesce(new.name, old.name), v_queue.max_running);
+  perform taskq._set_tokens(coalesce(new.name, old.name), v_queue.rate, v_queue.burst);
+  perform taskq._note_opened(coalesce(new.name, old.name));
+  return null;
+end
+$$;
+comment on function taskq._limits_changed() is
+  'Makes slots and tokens when the limits of a queue are committed.';
+
+create constraint trigger limits_changed after insert or update of max_running, rate, burst or delete on taskq.queue
+  deferrable initially deferred
+  for each row execute function taskq._limits_changed();
+
+-- One round of the limits duty: slots that do not fit what runs are mended. There should be none: this is
+-- for claims that outlasted the setting of a limit, for restored dumps, and for changes by hand.
+create function taskq._duty_limits() returns bigint
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_queue record;
+begin
+  for v_queue in
+    select q.name, q.max_running,
+           (select count(*) from taskq.slot s where s.queue = q.name and s.task_id is not null) as used,
+           (select count(*) from taskq.slot s where s.queue = q.name) as slots,
+           f.running
+      from taskq.queue q
+      left join (select g.queue, sum(g.running) as running from taskq._figures() g group by g.queue) f on f.queue = q.name
+     where q.max_running is not null or exists (select from taskq.slot s where s.queue = q.name)
+     order by q.name
+  loop
+    if v_queue.max_running is null or v_queue.slots < v_queue.max_running
+       or v_queue.used <> coalesce(v_queue.running, 0) then
+      perform taskq._set_slots(v_queue.name, v_queue.max_running);
+      if v_queue.used > coalesce(v_queue.running, 0) then
+        perform taskq._note_opened(v_queue.name);
+      end if;
+    end if;
+  end loop;
+  return 0;
+end
+$$;
+comment on function taskq._duty_limits() is
+  'One round of the limits duty: mends slots that do not fit the tasks that run.';
