@@ -4,6 +4,7 @@
 insert into taskq.duty (name, every) values
   ('recover', '1 second'),
   ('alert',   '1 second'),
+  ('sample',  '10 seconds'),
   ('archive', '1 minute');
 
 create function taskq._recover(at_most integer) returns bigint
@@ -42,6 +43,7 @@ begin
     v_rows := case v_duty.name
       when 'recover' then taskq._duty_recover()
       when 'alert' then taskq._duty_alert()
+      when 'sample' then taskq._duty_sample()
       when 'archive' then taskq._duty_archive()
     end;
   exception
@@ -78,7 +80,7 @@ declare
   v_rows bigint;
 begin
   commit;  -- refuses at once in a transaction block
-  foreach v_duty in array array['recover', 'alert', 'archive'] loop
+  foreach v_duty in array array['recover', 'alert', 'sample', 'archive'] loop
     -- a round is bounded: go on while it finds something, but not for ever
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);
