@@ -60,3 +60,27 @@ create function taskq.release(id bigint, token bigint, delay interval = null)
   as 'MODULE_PATHNAME', 'taskq_release';
 comment on function taskq.release is
   'Gives a claimed task back without spending the attempt, at once or after a delay.';
+
+-- wait: sleeps until something may be claimable, so that an idle worker need not poll. Returns at once
+-- if there is something now; else when a task is enqueued, due, retried, released or taken back, or its
+-- queue resumed. As many waiters return as tasks became claimable. A claim after it may still find
+-- nothing: claim, and wait again.
+--   queues   wait for these only; NULL: every queue
+--   timeout  returns then in any case, 0 to 1 day
+-- Call it in autocommit mode, on a connection of its own: it occupies that until it returns (behind a
+-- pooler, a connection of the server). It holds no snapshot meanwhile, so vacuum is not held back. It ends
+-- with the usual errors on cancel, terminate and statement_timeout.
+-- Without preloading, or without a keeper, it looks once a second.
+-- Errors: 2D000 inside a transaction block or a function; 22023.
+-- (No "security definer" and no "set": a procedure with either cannot commit.)
+create procedure taskq.wait(queues text[] = null, timeout interval = '20 seconds')
+  language c
+  as 'MODULE_PATHNAME', 'taskq_wait';
+comment on procedure taskq.wait is
+  'Sleeps until something may be claimable, or the timeout is over. Not inside a transaction block.';
+
+create function taskq._claimable(queues text[]) returns boolean
+  language c volatile security definer set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_claimable';
+comment on function taskq._claimable(text[]) is
+  'Whether a claim would find something now: what wait looks at.';

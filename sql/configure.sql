@@ -180,6 +180,9 @@ begin
   perform taskq._check_name('queue', resume.queue);
   update taskq.queue q set paused_at = null, paused_by = null, updated_at = taskq._now()
    where q.name = resume.queue and q.paused_at is not null;
+  if found then
+    perform taskq._note_opened(resume.queue);
+  end if;
 end
 $$;
 comment on function taskq.resume is

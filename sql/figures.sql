@@ -37,3 +37,21 @@ create function taskq._workers_seen()
   as 'MODULE_PATHNAME', 'taskq_workers_seen';
 comment on function taskq._workers_seen() is
   'The workers that called claim or wait lately: for which queues (NULL: all), when first and last, when one last got a task, how many claims, and how many tasks. At most 512 workers, the ones not seen for longest forgotten first.';
+
+create function taskq._note_redriven(queue text, task_type text, run_at timestamptz, enqueued_at timestamptz) returns void
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_note_redriven';
+comment on function taskq._note_redriven(text, text, timestamptz, timestamptz) is
+  'Notes for the figures that a dead letter waits again. What the verbs in Rust do is noted there.';
+
+create function taskq._note_gone(queue text, task_type text, run_at timestamptz, enqueued_at timestamptz) returns void
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_note_gone';
+comment on function taskq._note_gone(text, text, timestamptz, timestamptz) is
+  'Notes for the figures that a waiting task was purged.';
+
+create function taskq._note_opened(queue text) returns void
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_note_opened';
+comment on function taskq._note_opened(text) is
+  'Notes that a queue may give tasks again, so that those who wait are told.';

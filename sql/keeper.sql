@@ -2,7 +2,8 @@
 -- times them; without it, CALL taskq.maintain() from any scheduler does the same.
 
 insert into taskq.duty (name, every) values
-  ('recover', '1 second'),
+  ('recover', '30 seconds'),  -- and whenever a lease may be over
+  ('wake',    '10 seconds'),  -- and whenever something becomes claimable
   ('alert',   '1 second'),
   ('sample',  '10 seconds'),
   ('archive', '1 minute');
@@ -18,6 +19,44 @@ create function taskq._duty_recover() returns bigint
   return taskq._recover(1000);
 comment on function taskq._duty_recover() is
   'One round of the recover duty: tasks whose lease is over wait again, keeping their place, or are dead.';
+
+-- One round of the wake duty, in Rust (src/keeper/wake.rs).
+create function taskq._wake() returns bigint
+  language c volatile security definer set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_wake';
+comment on function taskq._wake() is
+  'Sends NOTIFY taskq_ready for each queue in which something became claimable, and wakes those who are in taskq.wait; returns how many queues.';
+
+create function taskq._duty_wake() returns bigint
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskq._wake();
+  return 0;  -- it changes no rows, and leaves nothing to do for another round
+end
+$$;
+comment on function taskq._duty_wake() is
+  'One round of the wake duty: listeners and waiting workers are told what became claimable.';
+
+-- Notes that a round of a duty failed. Logs it once a minute at most, without the error's text, which
+-- may contain data.
+create function taskq._duty_failed(duty text, code text, message text = null) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now  timestamptz := clock_timestamp();
+  v_duty taskq.duty;
+begin
+  update taskq.duty d
+     set started_at = v_now, error = concat_ws(': ', _duty_failed.code, _duty_failed.message), error_at = v_now
+   where d.name = _duty_failed.duty
+  returning * into v_duty;
+  if v_duty.logged_at is null or v_duty.logged_at < v_now - interval '1 minute' then
+    update taskq.duty d set logged_at = v_now where d.name = v_duty.name;
+    perform taskq._log(format('taskq duty %s failed with SQLSTATE %s; see taskq.duties', v_duty.name, _duty_failed.code));
+  end if;
+end
+$$;
+comment on function taskq._duty_failed(text, text, text) is
+  'Notes and logs that a round of a duty failed.';
 
 -- Does one round of a duty and notes how it went. An error is kept in duty, logged once a minute
 -- at most, and stops nothing else. Of two callers at once, one does the duty and the other nothing.
@@ -40,23 +79,13 @@ begin
     return 0;
   end if;
   begin
-    v_rows := case v_duty.name
-      when 'recover' then taskq._duty_recover()
-      when 'alert' then taskq._duty_alert()
-      when 'sample' then taskq._duty_sample()
-      when 'archive' then taskq._duty_archive()
-    end;
+    execute format('select taskq.%I()', '_duty_' || v_duty.name) into v_rows;
   exception
     when query_canceled then
       raise;
     when others then
       get stacked diagnostics v_code = returned_sqlstate, v_error = message_text;
-      update taskq.duty d set started_at = v_start, error = format('%s: %s', v_code, v_error), error_at = clock_timestamp()
-       where d.name = v_duty.name;
-      if v_duty.logged_at is null or v_duty.logged_at < v_start - interval '1 minute' then
-        update taskq.duty d set logged_at = v_start where d.name = v_duty.name;
-        perform taskq._log(format('taskq duty %s failed with SQLSTATE %s; see taskq.duties', v_duty.name, v_code));
-      end if;
+      perform taskq._duty_failed(v_duty.name, v_code, v_error);
       return 0;
   end;
   if v_rows > 0 or v_duty.error is not null or v_duty.finished_at is null
@@ -80,7 +109,7 @@ declare
   v_rows bigint;
 begin
   commit;  -- refuses at once in a transaction block
-  foreach v_duty in array array['recover', 'alert', 'sample', 'archive'] loop
+  foreach v_duty in array array['recover', 'alert', 'sample', 'archive', 'wake'] loop
     -- a round is bounded: go on while it finds something, but not for ever
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);

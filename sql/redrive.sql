@@ -71,6 +71,7 @@ begin
     values (v_task.id, v_task.queue, v_task.priority, v_now + v_step * redriven, v_task.token, v_task.max_retries,
             v_task.enqueued_at, v_now, v_task.bytes, v_task.task_type, v_task.unique_key, v_task.unique_until,
             v_task.payload, v_task.headers, v_task.progress, v_task.errors);
+    perform taskq._note_redriven(v_task.queue, v_task.task_type, v_now + v_step * redriven, v_task.enqueued_at);
     redriven := redriven + 1;
     v_redriven := v_redriven || v_task.id;
   end loop;
@@ -140,13 +141,14 @@ begin
        order by t.id
          for update skip locked
     ), gone as (
-      delete from taskq.task t using doomed d where t.id = d.id returning t.id, t.task_type, t.unique_key
+      delete from taskq.task t using doomed d where t.id = d.id
+      returning t.id, t.queue, t.task_type, t.run_at, t.enqueued_at, t.unique_key
     ), freed as (
       delete from taskq.unique_key k using gone g
        where k.task_type = g.task_type and k.key = g.unique_key and k.task_id = g.id
          and not (k.let_go and k.kept_until <= v_now)  -- a producer may just be taking it
     )
-    select count(*) into v_count from gone;
+    select count(taskq._note_gone(g.queue, g.task_type, g.run_at, g.enqueued_at)::text) into v_count from gone g;
   end if;
   return v_count;
 end

@@ -1,7 +1,7 @@
 -- The sample duty: what each queue and task type does, every 10 seconds, for the view history and
 -- for forecasts (file status).
 
--- What _take_figures would say, read from the tables: for servers that do not preload the library.
+-- What _take_figures would say, read from the tables: for databases without a keeper.
 -- The counts of what is there are exact, and cost a look at all unfinished tasks. What happened since
 -- is the best that the tables still know: of a task that ran twice in that time one run counts, tasks
 -- that are not there any more do not count (those of a queue with a retention of 0, purged ones), and
@@ -112,7 +112,7 @@ comment on function taskq._figures_from_tables(timestamptz, timestamptz) is
 -- last sample. Queues whose name begins with "taskq." are the extension's own and are left out. Comes
 -- too early, as when maintain repeats the rounds: takes none. Then it deletes samples that are older
 -- than taskq.sample_retention, 10,000 at most.
--- The counts come from shared memory; without it, or before it has counted, from the tables.
+-- The counts come from shared memory, or from the tables if they are not kept there.
 -- Returns how many old samples were deleted, and not how many were taken: those leave nothing to go on with.
 -- Locks: its row of duty. Writes: sample, duty.
 create function taskq._duty_sample() returns bigint
@@ -126,7 +126,7 @@ declare
   v_kept     interval := current_setting('taskq.sample_retention')::interval;
   v_begin    timestamptz := pg_postmaster_start_time();
   v_since    timestamptz;
-  v_shared   boolean := exists (select from taskq._figures_state());
+  v_shared   boolean := exists (select from taskq._figures_kept());
   v_deleted  bigint;
 begin
   select d.counted_until into v_since from taskq.duty d where d.name = 'sample' for update;

@@ -495,6 +495,7 @@ select pg_catalog.pg_extension_config_dump('taskq.archive', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_day', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_default', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_early', '');
+select pg_catalog.pg_extension_config_dump('taskq.sample', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert_id_seq', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert', '');
 select pg_catalog.pg_extension_config_dump('taskq.granted_part', '');

@@ -51,7 +51,17 @@ create view taskq._oldest_ready as
    group by l.queue;
 comment on view taskq._oldest_ready is 'Queues that have ready tasks, and since when the oldest one of each has been due.';
 
--- Counts come from shared memory if that has counted; otherwise they are made here. (In a function, because
+-- The keeper moves what has become due from scheduled to ready: without one the figures grow old.
+create function taskq._figures_kept()
+  returns table (counted_at timestamptz, exact boolean)
+  language sql volatile security definer rows 1 set search_path = pg_catalog, pg_temp as $$
+  select s.counted_at, s.exact from taskq._figures_state() s
+   where exists (select from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database())
+$$;
+comment on function taskq._figures_kept() is
+  'As _figures_state; no row if this database has no keeper either. Then the figures are not to be shown.';
+
+-- Counts come from shared memory if they are kept there; otherwise they are made here. (In a function, because
 -- the planner cannot know that it is not called: it would expect long work, and compile the query.)
 create function taskq._count_tasks(queue text, now timestamptz)
   returns table (ready bigint, scheduled bigint, running bigint)
@@ -66,7 +76,7 @@ comment on function taskq._count_tasks(text, timestamptz) is
 
 create view taskq.queues as
   with figures_state as materialized (
-    select s.counted_at, s.exact from taskq._figures_state() s
+    select s.counted_at, s.exact from taskq._figures_kept() s
   ), figure as materialized (
     select f.queue, pg_catalog.sum(f.ready)::bigint as ready, pg_catalog.sum(f.scheduled)::bigint as scheduled,
            pg_catalog.sum(f.running)::bigint as running
@@ -96,7 +106,7 @@ create view taskq.queues as
       select x.ready, x.scheduled, x.running from taskq._count_tasks(n.name, clock.at) x where s.counted_at is null offset 0) c on true
    cross join lateral (
      select pg_catalog.count(*) as dead from taskq.dead_letter x where x.queue operator(pg_catalog.=) n.name) d;
-comment on view taskq.queues is 'Each queue that has unfinished or dead tasks or settings, with its counts by state, its oldest ready task, pause and settings. Where the library is not preloaded it counts what is there, which takes its time with very many tasks.';
+comment on view taskq.queues is 'Each queue that has unfinished or dead tasks or settings, with its counts by state, its oldest ready task, pause and settings. Where no keeper is at work it counts what is there, which takes its time with very many tasks.';
 comment on column taskq.queues.queue is 'Name of the queue.';
 comment on column taskq.queues.ready is 'Tasks that are due and wait for a worker.';
 comment on column taskq.queues.scheduled is 'Tasks that are due later, retries included.';

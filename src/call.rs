@@ -90,6 +90,15 @@ impl Call {
         self.arg(n)
     }
 
+    /// Whether this is a CALL that may commit: not one inside a transaction block or a function.
+    pub fn may_commit(&self) -> bool {
+        // SAFETY: in a CALL the context is a CallContext; its tag is checked.
+        unsafe {
+            let context = (*self.frame).context.cast::<pg_sys::CallContext>();
+            context.as_ref().is_some_and(|call| call.type_ == pg_sys::NodeTag::T_CallContext && !call.atomic)
+        }
+    }
+
     /// The table whose trigger this call is.
     pub fn trigger_relation(&self) -> Outcome<pg_sys::Relation> {
         // SAFETY: in a trigger's call the context is a TriggerData; its tag is checked.
@@ -222,6 +231,11 @@ fn sqlstate(code: &str) -> c_int {
     code.bytes().rev().fold(0, |packed, byte| (packed << 6) + ((c_int::from(byte) - 0x30) & 0x3f))
 }
 
+/// The five characters of a packed SQLSTATE.
+pub fn sqlstate_text(code: c_int) -> String {
+    (0..5).map(|at| char::from(((code >> (6 * at)) & 0x3f) as u8 + b'0')).collect()
+}
+
 // pgrx wraps or hides these; here they must be called bare, because an error that passes through
 // pgrx loses every SQLSTATE that is not PostgreSQL's own.
 unsafe extern "C-unwind" {
@@ -258,6 +272,16 @@ unsafe fn raise(raised: Raised) -> ! {
     unreachable!("errfinish does not return from an ERROR")
 }
 
+/// Sends a notification when the transaction commits.
+pub fn notify(channel: &str, payload: &str) {
+    unsafe extern "C-unwind" {
+        fn Async_Notify(channel: *const c_char, payload: *const c_char);
+    }
+    let (channel, payload) = (c_string(Some(channel.to_owned())), c_string(Some(payload.to_owned())));
+    // SAFETY: both are C strings, which PostgreSQL copies; an error becomes one of Rust.
+    unsafe { pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| Async_Notify(channel, payload)) }
+}
+
 /// Writes one line to the server log, whatever function or statement we are called from:
 /// PostgreSQL would add several lines about those.
 pub fn log_line(message: &str) {
@@ -275,12 +299,13 @@ pub fn log_line(message: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::sqlstate;
+    use super::{sqlstate, sqlstate_text};
 
     #[test]
     fn sqlstates_are_packed_as_postgresql_does() {
         // ERRCODE_INVALID_PARAMETER_VALUE and ERRCODE_T_R_SERIALIZATION_FAILURE in errcodes.h
         assert_eq!(sqlstate("22023"), 50856066);
         assert_eq!(sqlstate("40001"), 16777220);
+        assert_eq!(sqlstate_text(50856066), "22023");
     }
 }

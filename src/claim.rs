@@ -1,6 +1,7 @@
 //! `taskq.claim`: the right to work on tasks, for the length of a lease.
 
 use crate::call::{Call, Rows};
+use crate::changes;
 use crate::checks;
 use crate::clock;
 use crate::config;
@@ -47,11 +48,12 @@ fn claim(call: &Call) -> Outcome<Datum> {
     let mut rows = call.rows();
     if wanted > 0 {
         let now = clock::now()?;
-        Spi::run(|spi| {
+        let claimed = Spi::run(|spi| {
             let config = config::current(spi)?;
             let by = Claimer { now, worker: &worker, lease, config: &config };
             Claim { wanted, by }.run(spi, queues.as_deref(), &mut rows)
         })?;
+        changes::worker_seen(&worker, queues.as_deref(), Some(claimed), now);
     }
     rows.finish()
 }
@@ -63,7 +65,8 @@ struct Claim<'a> {
 
 impl Claim<'_> {
     /// Goes through the lanes by falling priority until enough tasks are held or nothing due is left.
-    fn run(&self, spi: &Spi, queues: Option<&[String]>, rows: &mut Rows) -> Outcome<()> {
+    /// Returns how many are held.
+    fn run(&self, spi: &Spi, queues: Option<&[String]>, rows: &mut Rows) -> Outcome<usize> {
         let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
         let mut held = Held { count: 0, bytes: 0 };
         for level in lanes.chunk_by(|a, b| a.priority == b.priority) {
@@ -71,7 +74,7 @@ impl Claim<'_> {
                 break;
             }
         }
-        Ok(())
+        Ok(held.count)
     }
 
     /// Claims from the lanes of one priority. Returns whether more is wanted.
@@ -194,7 +197,7 @@ fn add_in_order(taken: &Table, kept: Vec<usize>, rows: &mut Rows) -> Outcome<()>
 }
 
 /// The queues of a claim, each once.
-fn queue_names(queues: Vec<Option<String>>) -> Outcome<Vec<String>> {
+pub fn queue_names(queues: Vec<Option<String>>) -> Outcome<Vec<String>> {
     let mut names =
         queues.into_iter().map(|queue| checks::name("queue", queue)).collect::<Outcome<Vec<_>>>()?;
     names.sort_unstable();
@@ -203,7 +206,7 @@ fn queue_names(queues: Vec<Option<String>>) -> Outcome<Vec<String>> {
 }
 
 /// A worker that gives no name is known by its application_name, else by its process.
-fn default_worker() -> String {
+pub fn default_worker() -> String {
     let (application, pid) = crate::session::names();
     let clean: String = application.chars().filter(|c| !c.is_control()).collect();
     if clean.is_empty() { format!("pid {pid}") } else { clean }

@@ -42,6 +42,9 @@ pub struct Config {
     types: HashMap<String, TypeSettings>,
 }
 
+/// In seconds, as `taskq._default_lease` has it (a test compares them).
+pub const DEFAULT_LEASE: f64 = 300.0;
+
 /// Names and their leases, as statements take them.
 #[derive(Default)]
 pub struct Leases {
@@ -74,6 +77,12 @@ impl Default for TypeSettings {
 }
 
 impl Config {
+    /// No lease that the settings give is shorter, in seconds.
+    pub fn shortest_lease(&self) -> f64 {
+        let set = self.type_leases.seconds.iter().chain(&self.queue_leases.seconds).copied();
+        set.fold(DEFAULT_LEASE, f64::min)
+    }
+
     pub fn task_type(&self, name: &str) -> TypeSettings {
         self.types.get(name).cloned().unwrap_or_default()
     }

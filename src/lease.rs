@@ -4,6 +4,7 @@
 //! (`dead_letter`, `done`, `unique_key`).
 
 use crate::call::Call;
+use crate::changes;
 use crate::checks;
 use crate::clock;
 use crate::config::{self, Config};
@@ -12,7 +13,7 @@ use crate::pairs::{self, Pairs};
 use crate::session;
 use crate::sql_functions;
 use crate::statement::{Spi, arg};
-use crate::store::{self, Finish, Leased, Requeue, Whereabouts};
+use crate::store::{self, Failed, Finish, Leased, Whereabouts};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
 
@@ -26,6 +27,9 @@ sql_functions! {
 
 /// Longer error texts are cut, with a note of how much is missing.
 const ERROR_BYTES: usize = 10_000;
+
+/// After so many seconds `recover` looks again for tasks whose lease is over but that others had locked.
+const LOCKED_AGAIN: f64 = 1.0;
 
 /// What a failure does to a task that has retries left.
 #[derive(Clone, Copy)]
@@ -113,7 +117,7 @@ fn release(call: &Call) -> Outcome<Datum> {
             store::finish(spi, &[id], None, None, how, &*config::current(spi)?, now)?;
             return Ok(());
         }
-        store::release(spi, id, delay.map_or(task.run_at, |delay| now.plus(delay)), now)
+        store::release(spi, task, delay.map_or(task.run_at, |delay| now.plus(delay)), now)
     })?;
     call.void()
 }
@@ -138,9 +142,31 @@ fn extend(call: &Call) -> Outcome<Datum> {
 /// `taskq._recover(at_most)`: takes back tasks whose lease is over, and says how many.
 fn recover(call: &Call) -> Outcome<Datum> {
     let at_most = checks::required("at_most", call.int(0))?;
+    let at_most = usize::try_from(at_most).unwrap_or(0);
     let now = clock::now()?;
-    let ids = Spi::run_freely(|spi| store::expired(spi, now, i64::from(at_most)))?;
-    let recovered = Spi::run(|spi| take_back(spi, ids, &*config::current(spi)?, now))?;
+    // A lease that begins from here on lowers the hint; one that began before is seen by the search,
+    // or lowers it when it is committed.
+    changes::lease_search_begins();
+    let (over, next) = Spi::run_freely(|spi| store::expired(spi, now))?;
+    let (mut recovered, mut seen) = (0, 0);
+    Spi::run(|spi| {
+        let config = config::current(spi)?;
+        while seen < over.len() && recovered < at_most {
+            let end = over.len().min(seen + at_most - recovered);
+            recovered += take_back(spi, over[seen..end].to_vec(), &config, now)?;
+            seen = end;
+        }
+        Ok(())
+    })?;
+    // Some are left for another round: those that others have locked, soon.
+    let left = match (seen < over.len(), recovered < over.len()) {
+        (true, _) => Some(now),
+        (false, true) => Some(now.plus(LOCKED_AGAIN)),
+        (false, false) => None,
+    };
+    if let Some(at) = left.into_iter().chain(next).min() {
+        changes::lease_may_end(at);
+    }
     call.value(Some(recovered as i64))
 }
 
@@ -168,6 +194,7 @@ fn settle(
     let mut ended = Vec::with_capacity(failures.len());
     let mut again = Vec::new();
     let mut dead = Vec::new();
+    let expired = |retry: &Retry| matches!(retry, Retry::InPlace);
     let (mut cancelled, mut cancelled_errors) = (Vec::new(), Vec::new());
     for (task, error, retry) in &failures {
         let id = task.id;
@@ -176,7 +203,7 @@ fn settle(
             cancelled_errors.push(error.clone());
             ended.push(Ended { id, state: "cancelled", run_at: None });
         } else if matches!(retry, Retry::Never) || task.attempt > task.max_retries {
-            dead.push((task, error.clone()));
+            dead.push(Failed { task, error: error.clone(), expired: expired(retry) });
             ended.push(Ended { id, state: "dead", run_at: None });
         } else {
             let run_at = match retry {
@@ -186,7 +213,7 @@ fn settle(
                 }
                 Retry::InPlace | Retry::Never => task.run_at,
             };
-            again.push(Requeue { id, run_at, error: error.clone() });
+            again.push((Failed { task, error: error.clone(), expired: expired(retry) }, run_at));
             ended.push(Ended {
                 id,
                 state: if run_at > now { "scheduled" } else { "ready" },

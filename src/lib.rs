@@ -8,6 +8,7 @@ pgrx::pg_module_magic!(name, version);
 
 // what the verbs are built from
 mod call;
+mod changes;
 mod checks;
 mod clock;
 mod config;
@@ -16,8 +17,10 @@ mod figures;
 mod pairs;
 mod session;
 mod settings;
+mod shared;
 mod statement;
 mod store;
+mod transaction;
 mod values;
 
 // the verbs
@@ -28,6 +31,7 @@ mod complete;
 mod enqueue;
 mod keys;
 mod lease;
+mod wait;
 
 // the background worker
 mod keeper;

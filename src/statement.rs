@@ -73,6 +73,21 @@ impl Spi {
         Self::connect(|| None, body)
     }
 
+    /// Ends the transaction of a procedure that may commit, and begins another one.
+    pub fn commit() -> Outcome<()> {
+        // SAFETY: the caller has found that it may commit; nothing of ours lives in the transaction.
+        unsafe {
+            let status = pg_sys::SPI_connect_ext(pg_sys::SPI_OPT_NONATOMIC as c_int);
+            if status != pg_sys::SPI_OK_CONNECT as c_int {
+                return Err(internal("SPI_connect failed"));
+            }
+            let spi = Spi { _planner: None, _not_send: PhantomData };
+            pg_sys::SPI_commit();
+            drop(spi);
+        }
+        Ok(())
+    }
+
     fn connect<T>(
         planner: impl FnOnce() -> Option<FixedPlanner>,
         body: impl FnOnce(&Spi) -> Outcome<T>,
@@ -88,6 +103,20 @@ impl Spi {
 
     /// Executes a statement. Each one sees what was committed before it began (READ COMMITTED).
     pub fn execute(&self, statement: &Statement, args: &[Option<Datum>]) -> Outcome<Table<'_>> {
+        self.run_plan(statement, args, false)
+    }
+
+    /// Executes a statement that only reads, and sees what this snapshot sees.
+    pub fn look(
+        &self,
+        _snapshot: &Snapshot,
+        statement: &Statement,
+        args: &[Option<Datum>],
+    ) -> Outcome<Table<'_>> {
+        self.run_plan(statement, args, true)
+    }
+
+    fn run_plan(&self, statement: &Statement, args: &[Option<Datum>], read_only: bool) -> Outcome<Table<'_>> {
         if args.len() != statement.types.len() {
             return Err(internal("a statement was given the wrong number of arguments"));
         }
@@ -98,7 +127,7 @@ impl Spi {
         // SAFETY: the arrays are as long as the statement has arguments (checked above).
         unsafe {
             pg_sys::SPI_tuptable = ptr::null_mut();
-            let status = pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), false, 0);
+            let status = pg_sys::SPI_execute_plan(plan, values.as_mut_ptr(), nulls.as_ptr(), read_only, 0);
             if status < 0 {
                 return Err(internal("SPI_execute_plan failed"));
             }
@@ -112,6 +141,31 @@ impl Drop for Spi {
         // SAFETY: closes the connection that `run` opened.
         unsafe {
             pg_sys::SPI_finish();
+        }
+    }
+}
+
+/// What `Spi::look` sees.
+pub struct Snapshot(PhantomData<*const ()>);
+
+impl Snapshot {
+    /// Takes one of what is committed at this moment, while what `guard` returns is held.
+    pub fn taken<T>(guard: impl FnOnce() -> T) -> Self {
+        let guard = guard();
+        // SAFETY: in a transaction; Drop, or the end of the transaction, takes it off again.
+        unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot()) };
+        drop(guard);
+        Snapshot(PhantomData)
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        // SAFETY: pushed by `taken`. After an error the transaction's end has taken it off, or will.
+        unsafe {
+            if !std::thread::panicking() {
+                pg_sys::PopActiveSnapshot();
+            }
         }
     }
 }

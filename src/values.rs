@@ -15,6 +15,7 @@ const MONTH: f64 = 30.0 * DAY;
 const YEAR: f64 = 365.25 * DAY;
 
 /// A `timestamptz`: microseconds since 2000-01-01 UTC.
+#[repr(transparent)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub i64);
 
@@ -31,6 +32,11 @@ impl Moment {
         // `as` saturates, and NaN becomes 0.
         let micros = (seconds * MICROS).round() as i64;
         Moment(self.0.saturating_add(micros).clamp(i64::MIN + 1, Self::LAST))
+    }
+
+    /// Seconds from an earlier moment to this one.
+    pub fn seconds_since(self, earlier: Moment) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 / MICROS
     }
 
     /// 294276-12-31 23:59:59.999999 UTC, the last finite timestamptz (END_TIMESTAMP in timestamp.h).

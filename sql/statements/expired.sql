@@ -1,9 +1,7 @@
--- Running tasks whose lease is over. Nothing indexes leases, so this reads the whole table; the
--- keeper paces itself by how long it took.
--- Locks what it returns: tasks that others have locked must not fill the batch.
--- $1 now   $2 at most
-select t.id
+-- Running tasks whose lease is over, those over for longest first, and when the next lease ends.
+-- Nothing indexes leases, so this reads the whole table; the keeper knows when it is worth it.
+-- $1 now
+select array_agg(t.id order by t.lease_expires_at, t.id) filter (where t.lease_expires_at <= $1),
+       min(t.lease_expires_at) filter (where t.lease_expires_at > $1)
   from taskq.task t
- where t.state = 'running' and t.lease_expires_at <= $1
- limit $2
-   for no key update skip locked
+ where t.state = 'running'

@@ -2,9 +2,11 @@
 //!
 //! The keeper only times the duties; what they do is in `sql/keeper.sql` and the files it names.
 
+mod count;
 mod launcher;
-mod process;
+pub mod process;
 mod rounds;
+mod wake;
 
 use crate::call::Call;
 use crate::failure::Outcome;
@@ -14,12 +16,14 @@ use pgrx::{PgXactCallbackEvent, register_xact_callback};
 
 sql_functions! {
     taskq_start_keeper / pg_finfo_taskq_start_keeper => start_keeper;
+    taskq_wake / pg_finfo_taskq_wake => wake::wake;
     taskq_log / pg_finfo_taskq_log => log;
     taskq_library_version / pg_finfo_taskq_library_version => library_version;
 }
 
 pub fn init() {
     if process::preloading() {
+        crate::shared::init();
         launcher::register();
     }
 }

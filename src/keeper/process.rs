@@ -55,19 +55,28 @@ pub fn connect(database: Oid) {
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) }
 }
 
-/// Sleeps until the time is over or something happens, then serves what came: termination (which
-/// does not return), a changed configuration.
-pub fn sleep(time: Duration) {
-    // SAFETY: the usual loop body of a background worker.
+/// Sleeps until the time is over or somebody wakes this process; serves termination and cancel, which
+/// do not return.
+pub fn nap(time: Duration) {
+    // SAFETY: the usual way to sleep in PostgreSQL.
     unsafe {
         pg_sys::WaitLatch(
             pg_sys::MyLatch,
             (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as c_int,
-            time.as_millis().try_into().unwrap_or(i64::MAX),
+            // rounded up: a rest of less than a millisecond must not become none
+            time.as_micros().div_ceil(1_000).try_into().unwrap_or(i64::MAX),
             pg_sys::PG_WAIT_EXTENSION,
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
         pgrx::check_for_interrupts!();
+    }
+}
+
+/// The same for a background worker, which also serves a changed configuration.
+pub fn sleep(time: Duration) {
+    nap(time);
+    // SAFETY: the usual loop body of a background worker.
+    unsafe {
         if std::ptr::read_volatile(&raw const pg_sys::ConfigReloadPending) != 0 {
             std::ptr::write_volatile(&raw mut pg_sys::ConfigReloadPending, 0);
             pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
@@ -91,6 +100,27 @@ pub fn transaction<T>(body: impl FnOnce() -> T) -> T {
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
         result
     }
+}
+
+/// As `transaction`, but an error ends only that: its SQLSTATE is returned, and nothing is logged.
+pub fn attempt<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+    let tried = pgrx::PgTryBuilder::new(std::panic::AssertUnwindSafe(|| Ok(transaction(body))))
+        .catch_others(|error| Err(sqlstate(&error)))
+        .execute();
+    if tried.is_err() {
+        // SAFETY: what a background worker does after an error that it goes on from.
+        unsafe {
+            pg_sys::AbortCurrentTransaction();
+            pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
+        }
+    }
+    tried
+}
+
+fn sqlstate(error: &pgrx::pg_sys::panic::CaughtError) -> String {
+    use pgrx::pg_sys::panic::CaughtError::{ErrorReport, PostgresError, RustPanic};
+    let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
+    crate::call::sqlstate_text(report.sql_error_code() as i32)
 }
 
 /// Keeps an extension from being dropped until the transaction ends. Waits while it is being

@@ -1,12 +1,16 @@
 //! The keeper's loop: which duty is due, one round of it, sleep.
 
 use super::process;
+use crate::clock;
 use crate::failure::Outcome;
-use crate::settings::{KEEPER, KEEPER_INTERVAL};
+use crate::settings::{KEEPER, KEEPER_INTERVAL, TEST_CLOCK};
+use crate::shared::{self, Process};
 use crate::statement::{Spi, Statement, arg};
-use crate::values::Seconds;
+use crate::transaction;
+use crate::values::{Moment, Seconds, wall_clock};
 use pgrx::pg_sys::{Oid, TEXTOID};
-use std::collections::HashMap;
+use std::collections::HashSet;
+use std::ffi::CString;
 use std::time::{Duration, Instant};
 
 static EXTENSION: Statement =
@@ -25,9 +29,18 @@ static SWITCHED_OFF: Statement = Statement::new(
     &[],
 );
 static RUN_DUTY: Statement = Statement::new("select taskq._run_duty($1)", &[TEXTOID]);
+static DUTY_FAILED: Statement = Statement::new("select taskq._duty_failed($1, $2)", &[TEXTOID, TEXTOID]);
+static PREPARED: Statement = Statement::new(
+    "select pg_catalog.array_agg(p.transaction::text) from pg_catalog.pg_prepared_xacts p
+      where p.database = pg_catalog.current_database()",
+    &[],
+);
 
-/// A duty is not done again before it has rested so many times as long as it took.
-const REST: u32 = 20;
+/// A duty is not done again before it has rested so many times as long as it took: 50 is 2 % of a
+/// core.
+const REST: u32 = 50;
+/// The wake duty is short, and must be quick.
+const WAKE_APART: Duration = Duration::from_millis(10);
 
 /// So often a new keeper tries to take the place of another one, in case that is just leaving.
 const TRIES: u32 = 10;
@@ -38,30 +51,198 @@ pub fn run() {
     if !alone() {
         process::leave();
     }
-    // The first round of each comes after its interval: a dump that is just being restored gets
-    // time to make its own partitions.
-    let begin = Instant::now();
-    let mut next: HashMap<String, Instant> = HashMap::new();
+    tell_shared(|database| {
+        database.keeper = Process::current();
+        // Whatever happened while there was none.
+        database.look_everywhere = true;
+        database.next_due = Moment::DISTANT_PAST;
+        database.next_expiry = Moment::DISTANT_PAST;
+        database.wake_at = Moment::DISTANT_PAST;
+    });
+    let mut keeper = Keeper {
+        begin: Instant::now(),
+        duties: Vec::new(),
+        looked_at: None,
+        clock: TEST_CLOCK.get(),
+        prepared: (0, HashSet::new()),
+    };
     loop {
-        for (name, every) in process::transaction(duties) {
-            let due = next.entry(name.clone()).or_insert(begin + every);
-            if *due > Instant::now() {
+        keeper.look();
+        keeper.do_what_is_due();
+        process::sleep(keeper.rest());
+    }
+}
+
+struct Keeper {
+    begin: Instant,
+    duties: Vec<Duty>,
+    looked_at: Option<Instant>,
+    clock: Option<CString>,
+    /// How many prepared transactions had been noted, and which of them there were, when last looked.
+    prepared: (u32, HashSet<String>),
+}
+
+struct Duty {
+    name: String,
+    every: Duration,
+    /// When it is due if nothing happens before.
+    next: Instant,
+    rest_until: Instant,
+}
+
+impl Keeper {
+    /// Looks once a second (or as `taskq.keeper_interval` says) what may have changed.
+    fn look(&mut self) {
+        // A clock that was set forward makes everything due.
+        let clock = TEST_CLOCK.get();
+        if clock != self.clock {
+            self.clock = clock;
+            for duty in &mut self.duties {
+                (duty.next, duty.rest_until) = (Instant::now(), Instant::now());
+            }
+        }
+        if self.looked_at.is_some_and(|at| at.elapsed() < interval()) {
+            return;
+        }
+        self.looked_at = Some(Instant::now());
+        let (duties, prepared) = process::transaction(|| {
+            let duties = duties();
+            let noted = noted_prepared();
+            // Whether some have ended is only asked while there were some.
+            let asked = noted != self.prepared.0 || !self.prepared.1.is_empty() || self.duties.is_empty();
+            (duties, asked.then(|| (noted, prepared_now())))
+        });
+        if let Some(now) = prepared {
+            if now.0 != self.prepared.0 || !self.prepared.1.is_subset(&now.1) {
+                tell_shared(crate::changes::look_again);
+            }
+            self.prepared = now;
+        }
+        // The first round of each comes after its interval: a dump that is just being restored gets
+        // time to make its own partitions.
+        self.duties = duties
+            .into_iter()
+            .map(|(name, every)| match self.duties.iter().position(|duty| duty.name == name) {
+                Some(at) => Duty { every, ..self.duties.swap_remove(at) },
+                None => Duty { name, every, next: self.begin + every, rest_until: self.begin },
+            })
+            .collect();
+    }
+
+    fn do_what_is_due(&mut self) {
+        let mut events = Events::now();
+        for duty in &mut self.duties {
+            if Instant::now() < duty.rest_until
+                || (Instant::now() < duty.next && events.wait_for(&duty.name) > Duration::ZERO)
+            {
                 continue;
             }
-            let round = Instant::now();
-            let rows = process::transaction(|| if installed() { run_duty(&name) } else { 0 });
-            let rest = round.elapsed() * REST;
-            // A round is bounded; one that found something may have left some.
-            *due = round + if rows > 0 { rest } else { rest.max(every) };
+            let begin = Instant::now();
+            let name = duty.name.as_str();
+            match process::attempt(|| if installed() { run_duty(name) } else { 0 }) {
+                Ok(rows) => {
+                    // A round is bounded; one that found something may have left some.
+                    duty.next = if rows > 0 { begin } else { begin + duty.every };
+                }
+                Err(code) => {
+                    duty.next = begin + duty.every;
+                    // Should this fail, too, there is nothing more to do than go on.
+                    let _ = process::attempt(|| {
+                        if installed() {
+                            note_failure(name, &code)
+                        }
+                    });
+                }
+            }
+            let rest = if name == "wake" { WAKE_APART } else { begin.elapsed() * REST };
+            duty.rest_until = begin + rest;
+            events = Events::now();
         }
-        process::sleep(Duration::from_millis(KEEPER_INTERVAL.get().unsigned_abs().into()));
     }
+
+    /// How long until something may be due.
+    fn rest(&self) -> Duration {
+        let events = Events::now();
+        let now = Instant::now();
+        let rest = |duty: &Duty| {
+            let due = duty.next.saturating_duration_since(now).min(events.wait_for(&duty.name));
+            due.max(duty.rest_until.saturating_duration_since(now))
+        };
+        self.duties.iter().map(rest).min().unwrap_or(Duration::MAX).min(interval())
+    }
+}
+
+/// When duties are due that do not only go by the clock.
+struct Events {
+    wake: Duration,
+    recover: Duration,
+}
+
+impl Events {
+    fn now() -> Self {
+        let (mut wake, mut recover) = (Duration::MAX, Duration::MAX);
+        // A test clock that cannot be read is shown by the duties themselves.
+        let now = clock::now().unwrap_or_else(|_| wall_clock());
+        tell_shared(|database| {
+            wake = until(database.wake_at, wall_clock()).min(until(database.next_due, now));
+            recover = until(database.next_expiry, now);
+        });
+        Events { wake, recover }
+    }
+
+    fn wait_for(&self, duty: &str) -> Duration {
+        match duty {
+            "wake" => self.wake,
+            "recover" => self.recover,
+            _ => Duration::MAX,
+        }
+    }
+}
+
+fn until(moment: Moment, now: Moment) -> Duration {
+    if moment == Moment::INFINITY {
+        return Duration::MAX;
+    }
+    Duration::try_from_secs_f64(moment.seconds_since(now).max(0.0)).unwrap_or(Duration::MAX)
+}
+
+fn interval() -> Duration {
+    Duration::from_millis(KEEPER_INTERVAL.get().unsigned_abs().into())
+}
+
+fn tell_shared(tell: impl FnOnce(&mut shared::database::Database)) {
+    if let Some(mut shared) = shared::lock()
+        && let Some(database) = shared.database(transaction::database())
+    {
+        tell(database);
+    }
+}
+
+fn noted_prepared() -> u32 {
+    let mut noted = 0;
+    tell_shared(|database| noted = database.prepared);
+    noted
+}
+
+fn prepared_now() -> HashSet<String> {
+    or_fail(Spi::run_freely(|spi| {
+        let table = spi.execute(&PREPARED, &[])?;
+        Ok(table.get::<Vec<String>>(0, 0).unwrap_or_default().into_iter().collect())
+    }))
 }
 
 /// The duties and how often each is due. Leaves if the extension was dropped or the keeper was
 /// switched off.
 fn duties() -> Vec<(String, Duration)> {
-    if !installed() || switched_off() {
+    if !installed() {
+        if let Some(mut shared) = shared::lock() {
+            let id = transaction::database();
+            shared.forget(|database| database == id);
+        }
+        process::leave();
+    }
+    if switched_off() {
+        tell_shared(|database| database.keeper = Process::NONE);
         process::leave();
     }
     or_fail(Spi::run_freely(|spi| {
@@ -122,8 +303,12 @@ fn run_duty(name: &str) -> i64 {
     or_fail(Spi::run_freely(|spi| spi.execute(&RUN_DUTY, &[arg(name)])?.need(0, 0)))
 }
 
-/// A failure here is a defect: it ends the process with a line in the log, and the postmaster
-/// starts it again.
+/// The round failed where `_run_duty` could not note it: at its commit, or it was cancelled.
+fn note_failure(name: &str, code: &str) {
+    or_fail(Spi::run_freely(|spi| spi.execute(&DUTY_FAILED, &[arg(name), arg(code)]).map(|_| ())));
+}
+
+/// A failure here is a defect.
 fn or_fail<T>(outcome: Outcome<T>) -> T {
     match outcome {
         Ok(value) => value,

@@ -6,6 +6,7 @@
 #[rustfmt::skip]
 mod statements;
 
+use crate::changes::{self, End, Place};
 use crate::config::Config;
 use crate::failure::Outcome;
 use crate::keys::{self, UniqueKey};
@@ -74,12 +75,31 @@ pub fn candidates(
         .collect()
 }
 
+/// How many tasks of a lane a claim could take, counted up to `at_most`.
+pub fn claimable(spi: &Spi, lane: &Lane, now: Moment, at_most: i64) -> Outcome<i64> {
+    let queues = std::slice::from_ref(&lane.queue);
+    let before = (lane.first.0, lane.first.1 - 1);
+    Ok(candidates(spi, queues, lane.priority, now, at_most, before)?.len() as i64)
+}
+
+/// Whether a claim would find something. For a caller without rights on the tables.
+pub fn any_claimable(queues: Option<Vec<String>>) -> Outcome<bool> {
+    Spi::run_freely(|spi| spi.execute(&ANY_CLAIMABLE, &[queues.and_then(arg)])?.need(0, 0))
+}
+
 /// Who claims, when, for how long, and the leases of types and queues where the claim has none.
 pub struct Claimer<'a> {
     pub now: Moment,
     pub worker: &'a str,
     pub lease: Option<f64>,
     pub config: &'a Config,
+}
+
+impl Claimer<'_> {
+    /// No lease that this claim gives is shorter, in seconds.
+    fn shortest_lease(&self) -> f64 {
+        self.lease.unwrap_or_else(|| self.config.shortest_lease())
+    }
 }
 
 /// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then
@@ -104,7 +124,19 @@ fn claim<'spi>(
 ) -> Outcome<Table<'spi>> {
     let common = [arg(by.now), arg(by.worker)];
     let args = [&first[..], &common, &lease_args(by.lease, by.config), last].concat();
-    spi.execute(statement, &args)
+    changes::lease_may_end(by.now.plus(by.shortest_lease()));
+    let taken = spi.execute(statement, &args)?;
+    for row in 0..taken.len() {
+        let (queue, task_type) = (taken.need::<String>(row, 3)?, taken.need::<String>(row, 2)?);
+        let place = Place {
+            queue: &queue,
+            task_type: &task_type,
+            run_at: taken.need(row, 11)?,
+            enqueued_at: taken.need(row, 9)?,
+        };
+        changes::started(place, by.now, taken.need(row, 10)?);
+    }
+    Ok(taken)
 }
 
 /// What the statements that set a lease take: the caller's lease, those of types, those of queues.
@@ -137,6 +169,10 @@ pub struct NewTask {
 }
 
 impl NewTask {
+    fn place(&self, enqueued_at: Moment) -> Place<'_> {
+        Place { queue: &self.queue, task_type: &self.task_type, run_at: self.run_at, enqueued_at }
+    }
+
     /// Has what `on_conflict => 'replace'` gives it from another one.
     pub fn take_over(&mut self, other: NewTask) {
         self.priority = other.priority;
@@ -163,7 +199,9 @@ pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcom
         arg(task.payload),
         task.headers.and_then(arg),
     ];
-    spi.execute(&ENQUEUE, &args)?.need(0, 0)
+    let id = spi.execute(&ENQUEUE, &args)?.need(0, 0)?;
+    changes::enqueued(task.place(now));
+    Ok(id)
 }
 
 /// Stores tasks under the given ids.
@@ -185,7 +223,11 @@ pub fn insert_many(spi: &Spi, tasks: &[(i64, &NewTask)], now: Moment) -> Outcome
         column(tasks, |t| t.payload),
         column(tasks, |t| t.headers),
     ];
-    spi.execute(&ENQUEUE_MANY, &args).map(|_| ())
+    spi.execute(&ENQUEUE_MANY, &args)?;
+    for (_, task) in tasks {
+        changes::enqueued(task.place(now));
+    }
+    Ok(())
 }
 
 /// The elements of an `enqueue_many` array, one row each (see `enqueue_elements.sql`).
@@ -210,7 +252,19 @@ pub fn replace(spi: &Spi, id: i64, task: &NewTask) -> Outcome<bool> {
         arg(task.payload),
         task.headers.and_then(arg),
     ];
-    Ok(!spi.execute(&REPLACE, &args)?.is_empty())
+    let replaced = spi.execute(&REPLACE, &args)?;
+    if replaced.is_empty() {
+        return Ok(false);
+    }
+    let (queue, task_type) = (replaced.need::<String>(0, 0)?, replaced.need::<String>(0, 1)?);
+    let place = Place {
+        queue: &queue,
+        task_type: &task_type,
+        run_at: replaced.need(0, 2)?,
+        enqueued_at: replaced.need(0, 3)?,
+    };
+    changes::moved(place, task.run_at);
+    Ok(true)
 }
 
 /// How tasks end in `done`.
@@ -255,8 +309,22 @@ pub fn finish(
     let mut finished = Vec::with_capacity(gone.len());
     for row in 0..gone.len() {
         let id = gone.need(row, 0)?;
-        if let Some(key) = gone.get::<String>(row, 2) {
-            keys::free(spi, &gone.need::<String>(row, 1)?, &key, id, now)?;
+        let (queue, task_type) = (gone.need::<String>(row, 1)?, gone.need::<String>(row, 2)?);
+        let place = Place {
+            queue: &queue,
+            task_type: &task_type,
+            run_at: gone.need(row, 3)?,
+            enqueued_at: gone.need(row, 4)?,
+        };
+        match (gone.get::<Moment>(row, 5), how) {
+            (Some(claimed_at), Finish::Succeeded) => {
+                changes::ended(place, &End::Succeeded { claimed_at, now })
+            }
+            (Some(_), Finish::Cancelled { .. }) => changes::ended(place, &End::Cancelled),
+            (None, _) => changes::gone(place, true),
+        }
+        if let Some(key) = gone.get::<String>(row, 6) {
+            keys::free(spi, &task_type, &key, id, now)?;
         }
         finished.push(id);
     }
@@ -266,12 +334,26 @@ pub fn finish(
 /// A running task whose row is locked, and what decides what becomes of it.
 pub struct Leased {
     pub id: i64,
+    pub queue: String,
     pub task_type: String,
+    pub run_at: Moment,
+    pub enqueued_at: Moment,
     pub unique_key: Option<String>,
     pub attempt: i32,
     pub max_retries: i32,
     pub cancel_requested: bool,
-    pub run_at: Moment,
+}
+
+impl Leased {
+    fn ended(&self, end: &End) {
+        let place = Place {
+            queue: &self.queue,
+            task_type: &self.task_type,
+            run_at: self.run_at,
+            enqueued_at: self.enqueued_at,
+        };
+        changes::ended(place, end);
+    }
 }
 
 /// Locks running tasks with these tokens, waiting for whoever holds them. Ids must be sorted.
@@ -290,56 +372,67 @@ fn leased(table: Table) -> Outcome<Vec<Leased>> {
         .map(|row| {
             Ok(Leased {
                 id: table.need(row, 0)?,
-                task_type: table.need(row, 1)?,
-                unique_key: table.get(row, 2),
-                attempt: table.need(row, 3)?,
-                max_retries: table.need(row, 4)?,
-                cancel_requested: table.need(row, 5)?,
-                run_at: table.need(row, 6)?,
+                queue: table.need(row, 1)?,
+                task_type: table.need(row, 2)?,
+                run_at: table.need(row, 3)?,
+                enqueued_at: table.need(row, 4)?,
+                unique_key: table.get(row, 5),
+                attempt: table.need(row, 6)?,
+                max_retries: table.need(row, 7)?,
+                cancel_requested: table.need(row, 8)?,
             })
         })
         .collect()
 }
 
-/// A locked task that will run again: when, and the error that is added to its history.
-pub struct Requeue {
-    pub id: i64,
-    pub run_at: Moment,
+/// A locked task that failed, and the error that is added to its history.
+pub struct Failed<'a> {
+    pub task: &'a Leased,
     pub error: String,
+    /// Its lease was over.
+    pub expired: bool,
 }
 
-/// Ends the leases of locked tasks that failed and will run again. Must be sorted by id.
-pub fn requeue(spi: &Spi, tasks: &[Requeue], now: Moment) -> Outcome<()> {
+/// Ends the leases of locked tasks that failed and will run again, each at its moment. Must be sorted
+/// by id.
+pub fn requeue(spi: &Spi, tasks: &[(Failed, Moment)], now: Moment) -> Outcome<()> {
     if tasks.is_empty() {
         return Ok(());
     }
     let args = [
-        arg(tasks.iter().map(|t| t.id).collect::<Vec<_>>()),
-        arg(tasks.iter().map(|t| t.run_at).collect::<Vec<_>>()),
-        arg(tasks.iter().map(|t| t.error.clone()).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|(failed, _)| failed.task.id).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|(_, run_at)| *run_at).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|(failed, _)| failed.error.clone()).collect::<Vec<_>>()),
         arg(now),
         arg(0i32),
     ];
-    spi.execute(&REQUEUE, &args).map(|_| ())
+    spi.execute(&REQUEUE, &args)?;
+    for (failed, run_at) in tasks {
+        failed.task.ended(&End::Retried { run_at: *run_at, expired: failed.expired });
+    }
+    Ok(())
 }
 
 /// Ends the lease of a locked task without a failure: the attempt does not count.
-pub fn release(spi: &Spi, id: i64, run_at: Moment, now: Moment) -> Outcome<()> {
-    spi.execute(&REQUEUE, &[arg(vec![id]), arg(vec![run_at]), None, arg(now), arg(-1i32)]).map(|_| ())
+pub fn release(spi: &Spi, task: &Leased, run_at: Moment, now: Moment) -> Outcome<()> {
+    spi.execute(&REQUEUE, &[arg(vec![task.id]), arg(vec![run_at]), None, arg(now), arg(-1i32)])?;
+    task.ended(&End::Released { run_at });
+    Ok(())
 }
 
 /// Moves locked tasks to the dead letters and frees their keys. Must be sorted by id.
-pub fn bury(spi: &Spi, tasks: &[(&Leased, String)], now: Moment) -> Outcome<()> {
+pub fn bury(spi: &Spi, tasks: &[Failed], now: Moment) -> Outcome<()> {
     if tasks.is_empty() {
         return Ok(());
     }
     let args = [
-        arg(tasks.iter().map(|(task, _)| task.id).collect::<Vec<_>>()),
-        arg(tasks.iter().map(|(_, error)| error.clone()).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|failed| failed.task.id).collect::<Vec<_>>()),
+        arg(tasks.iter().map(|failed| failed.error.clone()).collect::<Vec<_>>()),
         arg(now),
     ];
     spi.execute(&BURY, &args)?;
-    for (task, _) in tasks {
+    for Failed { task, expired, .. } in tasks {
+        task.ended(&End::Dead { expired: *expired });
         if let Some(key) = &task.unique_key {
             keys::free(spi, &task.task_type, key, task.id, now)?;
         }
@@ -355,22 +448,29 @@ pub fn extend(
     token: i64,
     now: Moment,
     progress: Option<Jsonb>,
-    lease: Option<f64>,
+    seconds: Option<f64>,
     config: &Config,
 ) -> Outcome<Option<(Moment, bool)>> {
-    let [lease, types, type_leases, queues, queue_leases] = lease_args(lease, config);
+    let [lease, types, type_leases, queues, queue_leases] = lease_args(seconds, config);
     let progress = progress.and_then(arg);
+    changes::lease_may_end(now.plus(seconds.unwrap_or_else(|| config.shortest_lease())));
     let table = spi.execute(
         &EXTEND,
         &[arg(id), arg(token), arg(now), progress, lease, types, type_leases, queues, queue_leases],
     )?;
-    if table.is_empty() { Ok(None) } else { Ok(Some((table.need(0, 0)?, table.need(0, 1)?))) }
+    if table.is_empty() {
+        return Ok(None);
+    }
+    let ends: Moment = table.need(0, 0)?;
+    changes::lease_ends(ends);
+    Ok(Some((ends, table.need(0, 1)?)))
 }
 
-/// Ids of running tasks whose lease is over, in no order.
-pub fn expired(spi: &Spi, now: Moment, at_most: i64) -> Outcome<Vec<i64>> {
-    let table = spi.execute(&EXPIRED, &[arg(now), arg(at_most)])?;
-    (0..table.len()).map(|row| table.need(row, 0)).collect()
+/// Ids of running tasks whose lease is over, those over for longest first, and when the next lease
+/// ends.
+pub fn expired(spi: &Spi, now: Moment) -> Outcome<(Vec<i64>, Option<Moment>)> {
+    let table = spi.execute(&EXPIRED, &[arg(now)])?;
+    Ok((table.get(0, 0).unwrap_or_default(), table.get(0, 1)))
 }
 
 /// Locks an unfinished task; says whether it is running, None if there is no such task.

@@ -25,6 +25,7 @@ statement!(CLAIM_LANES, "claim_lanes.sql", [TIMESTAMPTZOID]);
 statement!(CLAIM_LANES_OF, "claim_lanes_of.sql", [TEXTARRAYOID, TIMESTAMPTZOID]);
 statement!(CLAIM_CANDIDATES, "claim_candidates.sql",
     [TEXTARRAYOID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID]);
+statement!(ANY_CLAIMABLE, "any_claimable.sql", [TEXTARRAYOID]);
 statement!(CLAIM_TAKE, sql!("claim_take.sql"), &[sql!("claim_update.sql")],
     [INT8ARRAYOID, INT8OID, TIMESTAMPTZOID, TEXTOID, FLOAT8OID, TEXTARRAYOID, FLOAT8ARRAYOID, TEXTARRAYOID,
      FLOAT8ARRAYOID]);
@@ -43,12 +44,13 @@ statement!(REPLACE, "replace.sql", [INT8OID, INT4OID, TIMESTAMPTZOID, INT4OID, J
 statement!(IDS, "ids.sql", [INT8OID]);
 
 statement!(FINISH,
-    sql!("finish.sql"), &[sql!("finish_into_done.sql"), "returning id, task_type, unique_key"],
+    sql!("finish.sql"), &[sql!("finish_into_done.sql"), "returning id, queue, task_type, run_at, enqueued_at, claimed_at, unique_key"],
     [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID, TEXTARRAYOID]);
 // The same where some queues keep nothing.
 statement!(FINISH_KEEPING_SOME,
     sql!("finish.sql"), &[", kept as (", sql!("finish_into_done.sql"),
-        " where g.queue <> all ($8)) select g.id, g.task_type, g.unique_key from gone g"],
+        " where g.queue <> all ($8)) select g.id, g.queue, g.task_type, g.run_at, g.enqueued_at, g.claimed_at,
+          g.unique_key from gone g"],
     [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID, TEXTARRAYOID]);
 
 statement!(LOCK_LEASES, "lock_leases.sql", [INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID]);
@@ -59,7 +61,7 @@ statement!(BURY, "bury.sql", [INT8ARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
 statement!(EXTEND, "extend.sql",
     [INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID, FLOAT8OID, TEXTARRAYOID, FLOAT8ARRAYOID, TEXTARRAYOID,
      FLOAT8ARRAYOID]);
-statement!(EXPIRED, "expired.sql", [TIMESTAMPTZOID, INT8OID]);
+statement!(EXPIRED, "expired.sql", [TIMESTAMPTZOID]);
 statement!(CANCEL_LOCK, "cancel_lock.sql", [INT8OID]);
 statement!(CANCEL_REQUEST, "cancel_request.sql", [INT8OID, TIMESTAMPTZOID, TEXTOID]);
 statement!(WHEREABOUTS, "whereabouts.sql", [INT8OID]);

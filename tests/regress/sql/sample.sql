@@ -137,7 +137,7 @@ select enqueued, ready from taskq.history where queue = 's.undone';
 
 -- with shared memory everything comes from there, and the workers that were seen in that time and may claim from the queue count
 begin;
-create or replace function taskq._figures_state() returns table (counted_at timestamptz, exact boolean) language sql as 'select now(), true';
+create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select now(), true';
 create or replace function taskq._take_figures()
   returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
                  retried bigint, dead bigint, expired bigint, cancelled bigint, waiting_p50 double precision, waiting_p95 double precision,
@@ -164,7 +164,7 @@ create or replace function taskq._take_figures()
                  retried bigint, dead bigint, expired bigint, cancelled bigint, waiting_p50 double precision, waiting_p95 double precision,
                  run_p50 double precision, run_p95 double precision, total_p50 double precision, total_p95 double precision) language plpgsql as
 $$ begin insert into test.taken default values; end $$;
-create or replace function taskq._figures_state() returns table (counted_at timestamptz, exact boolean) language sql as 'select now(), true where false';
+create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select now(), true where false';
 select test.pass('10 s'), taskq._duty_sample();
 select count(*) from test.taken;
 rollback;

@@ -48,7 +48,7 @@ select queue, ready, scheduled, running, dead, taskq._now() - oldest_ready_at as
 -- its counts are those of the shared memory where that has counted, summed up over the types; the rest is read
 select counted_at = taskq._now() or not exact as now from taskq.queues;
 begin;
-create or replace function taskq._figures_state() returns table (counted_at timestamptz, exact boolean) language sql as 'select timestamptz ''2030-01-01'', false';
+create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select timestamptz ''2030-01-01'', false';
 create or replace function taskq._figures()
   returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
                  retried bigint, dead bigint, expired bigint, cancelled bigint) language sql as
@@ -59,7 +59,7 @@ select queue, ready, scheduled, running, dead, counted_at = '2030-01-01' as coun
 create or replace function taskq._count_tasks(queue text, now timestamptz) returns table (ready bigint, scheduled bigint, running bigint) language plpgsql as
 $$ begin raise 'counted'; end $$;
 select count(*) from taskq.queues;
-create or replace function taskq._figures_state() returns table (counted_at timestamptz, exact boolean) language sql as 'select now(), true where false';
+create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select now(), true where false';
 select test.error('select from taskq.queues');
 rollback;
 -- those that are only configured, or have only dead letters, are there, too; those that never were are not

@@ -1,0 +1,414 @@
+//! What this transaction changes in the shared figures, kept until it commits.
+//!
+//! The verbs note here what they did to tasks. Nobody else sees it before the commit, and what a
+//! subtransaction did goes when that is rolled back. A transaction announces what it is about to
+//! change just before it commits, and changes it just after: between the two nobody can know whether a
+//! search found its rows. (The same is done for the hints: lowered before, for searches that begin
+//! now, and after, for those that began before and did not see the rows.)
+
+use crate::shared::figure::{self, Counts, Figure};
+use crate::shared::text::Name;
+use crate::shared::{self, worker};
+use crate::transaction;
+use crate::values::{Moment, wall_clock};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// Queue and task type.
+type Key = (Name, Name);
+
+/// What happened to the tasks of one queue and type.
+#[derive(Default)]
+struct Change {
+    ready: i64,
+    /// Tasks that were not due when they were enqueued: when they are, and how many more or fewer.
+    scheduled: Vec<(Moment, i64)>,
+    running: i64,
+    counts: Counts,
+    claimable: i64,
+    /// Seconds.
+    waited: Vec<f64>,
+    ran: Vec<(f64, f64)>,
+}
+
+impl Change {
+    fn merge(&mut self, more: Change) {
+        self.ready += more.ready;
+        self.scheduled.extend(more.scheduled);
+        self.running += more.running;
+        self.counts.add(&more.counts);
+        self.claimable += more.claimable;
+        self.waited.extend(more.waited);
+        self.ran.extend(more.ran);
+    }
+
+    fn waits(&mut self, run_at: Moment, enqueued_at: Moment, tasks: i64) {
+        if run_at <= enqueued_at {
+            self.ready += tasks;
+            self.claimable += tasks.max(0);
+        } else {
+            self.scheduled.push((run_at, tasks));
+        }
+    }
+
+    fn apply(&self, figure: &mut Figure, due_until: Moment) -> i64 {
+        let mut claimable = self.claimable;
+        figure.ready += self.ready;
+        for (run_at, tasks) in &self.scheduled {
+            if *run_at <= due_until {
+                figure.ready += tasks;
+                claimable += tasks.max(&0);
+            } else {
+                figure.scheduled += tasks;
+            }
+        }
+        figure.running += self.running;
+        figure.counts.add(&self.counts);
+        for seconds in &self.waited {
+            figure.durations.waiting.add(*seconds);
+        }
+        for (run, total) in &self.ran {
+            figure.durations.run.add(*run);
+            figure.durations.total.add(*total);
+        }
+        figure.claimable += claimable;
+        claimable
+    }
+}
+
+#[derive(Default)]
+struct Pending {
+    /// By level of subtransaction, queue and type.
+    changes: HashMap<(i32, Key), Change>,
+    /// The earliest end of a lease that was given.
+    lease_end: Option<Moment>,
+    /// The sample duty has these; they are taken when it commits.
+    taken: Vec<(Key, Counts, figure::Durations)>,
+    /// The keeper took note of events in this transaction: should it fail, it must look again.
+    looked: bool,
+    announced: Option<Announced>,
+}
+
+#[derive(Clone, Copy)]
+struct Announced {
+    scheduled: bool,
+    /// The keeper sleeps longer than it should now.
+    wake: bool,
+}
+
+thread_local! {
+    static PENDING: RefCell<Pending> = RefCell::default();
+}
+
+/// A task as it waits.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub queue: &'a str,
+    pub task_type: &'a str,
+    pub run_at: Moment,
+    pub enqueued_at: Moment,
+}
+
+/// How a running task went on.
+pub enum End {
+    Succeeded {
+        claimed_at: Moment,
+        now: Moment,
+    },
+    Cancelled,
+    /// It waits again, not before this moment.
+    Retried {
+        run_at: Moment,
+        expired: bool,
+    },
+    Released {
+        run_at: Moment,
+    },
+    Dead {
+        expired: bool,
+    },
+}
+
+fn note(place: Place, change: impl FnOnce(&mut Change)) {
+    if !shared::is_there() {
+        return;
+    }
+    transaction::follow();
+    let key = (transaction::level(), (Name::new(place.queue), Name::new(place.task_type)));
+    PENDING.with_borrow_mut(|pending| change(pending.changes.entry(key).or_default()));
+}
+
+/// A task waits that was not there before (or was dead).
+pub fn enqueued(place: Place) {
+    note(place, |change| {
+        change.waits(place.run_at, place.enqueued_at, 1);
+        change.counts.enqueued += 1;
+    });
+}
+
+/// A waiting task is due at another moment.
+pub fn moved(place: Place, run_at: Moment) {
+    note(place, |change| {
+        change.waits(place.run_at, place.enqueued_at, -1);
+        change.waits(run_at, place.enqueued_at, 1);
+    });
+}
+
+/// A waiting task has ended: it was cancelled, or purged.
+pub fn gone(place: Place, cancelled: bool) {
+    note(place, |change| {
+        change.waits(place.run_at, place.enqueued_at, -1);
+        change.counts.cancelled += i64::from(cancelled);
+    });
+}
+
+pub fn started(place: Place, now: Moment, lease_end: Moment) {
+    note(place, |change| {
+        change.waits(place.run_at, place.enqueued_at, -1);
+        change.running += 1;
+        change.counts.started += 1;
+        change.waited.push(now.seconds_since(place.run_at.max(place.enqueued_at)));
+    });
+    lease_ends(lease_end);
+}
+
+/// A lease was given or changed.
+pub fn lease_ends(at: Moment) {
+    if shared::is_there() {
+        transaction::follow();
+        PENDING.with_borrow_mut(|pending| {
+            pending.lease_end = Some(pending.lease_end.map_or(at, |known| known.min(at)));
+        });
+    }
+}
+
+/// A running task is not running any more.
+pub fn ended(place: Place, end: &End) {
+    note(place, |change| {
+        change.running -= 1;
+        match end {
+            End::Succeeded { claimed_at, now } => {
+                change.counts.succeeded += 1;
+                change.ran.push((now.seconds_since(*claimed_at), now.seconds_since(place.enqueued_at)));
+            }
+            End::Cancelled => change.counts.cancelled += 1,
+            End::Retried { run_at, expired } => {
+                change.waits(*run_at, place.enqueued_at, 1);
+                change.counts.retried += 1;
+                change.counts.expired += i64::from(*expired);
+            }
+            End::Released { run_at } => change.waits(*run_at, place.enqueued_at, 1),
+            End::Dead { expired } => {
+                change.counts.dead += 1;
+                change.counts.expired += i64::from(*expired);
+            }
+        }
+    });
+}
+
+/// The queue may give tasks again: it was resumed, or a limit was raised.
+pub fn opened(queue: &str) {
+    let place =
+        Place { queue, task_type: "", run_at: Moment::DISTANT_PAST, enqueued_at: Moment::DISTANT_PAST };
+    note(place, |change| change.claimable += OPENED);
+}
+
+/// How many waiters are woken when a queue is opened; each looks what there is.
+const OPENED: i64 = 1_000;
+
+/// The sample duty has seen these figures.
+pub fn taken(figures: Vec<(Key, Counts, figure::Durations)>) {
+    transaction::follow();
+    PENDING.with_borrow_mut(|pending| pending.taken = figures);
+}
+
+/// The keeper looks in this transaction, having taken note of what is pending.
+pub fn looking() {
+    transaction::follow();
+    PENDING.with_borrow_mut(|pending| pending.looked = true);
+}
+
+/// Before a claim or `extend` writes: no lease that it gives ends before this moment.
+pub fn lease_may_end(at: Moment) {
+    if let Some(mut shared) = shared::lock()
+        && let Some(database) = shared.database(transaction::database())
+    {
+        database.lower_next_expiry(at);
+    }
+}
+
+/// `recover` is about to search: what it must know from here on is told by `lease_may_end`.
+pub fn lease_search_begins() {
+    looking();
+    if let Some(mut shared) = shared::lock()
+        && let Some(database) = shared.database(transaction::database())
+    {
+        database.next_expiry = Moment::INFINITY;
+    }
+}
+
+/// A worker called `claim` or `wait`, and has so many tasks now.
+pub fn worker_seen(name: &str, queues: Option<&[String]>, claimed: Option<usize>, now: Moment) {
+    let Some(mut shared) = shared::lock() else { return };
+    let worker = worker::find(&mut shared.workers, transaction::database(), name, now);
+    worker.seen(queues, now);
+    if let Some(claimed) = claimed {
+        worker.claims += 1;
+        worker.claimed += claimed as i64;
+        if claimed > 0 {
+            worker.claimed_at = now;
+        }
+    }
+}
+
+/// Just before the commit: others must take into account that this may be there soon.
+pub fn announce() {
+    PENDING.with_borrow_mut(|pending| {
+        if pending.changes.is_empty() && pending.lease_end.is_none() {
+            return;
+        }
+        let Some(mut shared) = shared::lock() else { return };
+        let Some(database) = shared.database(transaction::database()) else { return };
+        let scheduled = pending.changes.values().any(|change| !change.scheduled.is_empty());
+        database.ending += 1;
+        database.ending_scheduled += i32::from(scheduled);
+        let wake = next_due(pending).is_some_and(|at| database.lower_next_due(at));
+        if let Some(at) = pending.lease_end {
+            database.lower_next_expiry(at);
+        }
+        pending.announced = Some(Announced { scheduled, wake });
+    });
+}
+
+/// When the first of the tasks that wait now is due, but for those that are due already.
+fn next_due(pending: &Pending) -> Option<Moment> {
+    let scheduled = pending.changes.values().flat_map(|change| &change.scheduled);
+    scheduled
+        .filter(|(run_at, tasks)| *tasks > 0 && *run_at < Moment::INFINITY)
+        .map(|(run_at, _)| *run_at)
+        .min()
+}
+
+/// Just after the commit.
+pub fn committed() {
+    PENDING.with_borrow_mut(|pending| {
+        let pending = std::mem::take(pending);
+        if pending.announced.is_none() && pending.taken.is_empty() {
+            return;
+        }
+        let Some(mut shared) = shared::lock() else { return };
+        let shared = &mut *shared;
+        let id = transaction::database();
+        let Some(database) = shared.database(id) else { return };
+        end_announced(database, pending.announced);
+        let mut wake = pending.announced.is_some_and(|announced| announced.wake);
+        if let Some(at) = next_due(&pending) {
+            wake |= database.lower_next_due(at);
+        }
+        if let Some(at) = pending.lease_end {
+            database.lower_next_expiry(at);
+        }
+        let due_until = database.due_until;
+        let mut wake_at = Moment::INFINITY;
+        let mut missed = false;
+        for ((_, (queue, task_type)), change) in &pending.changes {
+            match figure::find(&mut shared.figures, id, queue, task_type) {
+                Some(figure) => {
+                    if change.apply(figure, due_until) > 0 {
+                        wake_at = wake_at.min(figure.quiet_until.max(wall_clock()));
+                    }
+                }
+                None => missed = true,
+            }
+        }
+        for ((queue, task_type), counts, durations) in &pending.taken {
+            if let Some(figure) = figure::find(&mut shared.figures, id, queue, task_type) {
+                figure.taken = *counts;
+                figure.durations.waiting.subtract(&durations.waiting);
+                figure.durations.run.subtract(&durations.run);
+                figure.durations.total.subtract(&durations.total);
+            }
+        }
+        let Some(database) = shared.database(id) else { return };
+        if missed {
+            database.exact = false;
+            database.look_everywhere = true;
+            wake_at = wake_at.min(wall_clock());
+        }
+        wake |= wake_at < Moment::INFINITY && database.wake_by(wake_at);
+        if wake {
+            database.keeper.wake();
+        }
+    });
+}
+
+pub fn aborted() {
+    PENDING.with_borrow_mut(|pending| {
+        let pending = std::mem::take(pending);
+        if pending.announced.is_none() && !pending.looked {
+            return;
+        }
+        let Some(mut shared) = shared::lock() else { return };
+        let Some(database) = shared.database(transaction::database()) else { return };
+        end_announced(database, pending.announced);
+        if pending.looked {
+            look_again(database);
+        }
+    });
+}
+
+/// The transaction will end without us, at any time, or never.
+pub fn prepared() {
+    PENDING.with_borrow_mut(|pending| {
+        let pending = std::mem::take(pending);
+        if pending.announced.is_none() {
+            return;
+        }
+        let Some(mut shared) = shared::lock() else { return };
+        let Some(database) = shared.database(transaction::database()) else { return };
+        end_announced(database, pending.announced);
+        database.prepared = database.prepared.wrapping_add(1);
+        database.exact = false;
+        database.keeper.wake();
+    });
+}
+
+fn end_announced(database: &mut shared::database::Database, announced: Option<Announced>) {
+    if let Some(announced) = announced {
+        // Not below 0: the slot is another one if taskq was dropped and made again meanwhile.
+        database.ending = (database.ending - 1).max(0);
+        database.ending_scheduled = (database.ending_scheduled - i32::from(announced.scheduled)).max(0);
+    }
+}
+
+/// What the keeper took note of got lost: everything must be looked at.
+pub fn look_again(database: &mut shared::database::Database) {
+    database.look_everywhere = true;
+    database.next_due = Moment::DISTANT_PAST;
+    database.next_expiry = Moment::DISTANT_PAST;
+    database.exact = false;
+    // Not at once: what failed may fail again.
+    database.wake_by(wall_clock().plus(1.0));
+}
+
+pub fn subtransaction_committed(level: i32) {
+    PENDING.with_borrow_mut(|pending| {
+        for (key, change) in of_level(pending, level) {
+            pending.changes.entry((level - 1, key)).or_default().merge(change);
+        }
+    });
+}
+
+pub fn subtransaction_aborted(level: i32) {
+    PENDING.with_borrow_mut(|pending| {
+        of_level(pending, level);
+    });
+}
+
+/// Takes out the changes of this level.
+fn of_level(pending: &mut Pending, level: i32) -> Vec<(Key, Change)> {
+    if pending.changes.is_empty() {
+        return Vec::new();
+    }
+    pending.changes.extract_if(|(of, _), _| *of >= level).map(|((_, key), change)| (key, change)).collect()
+}

@@ -1,0 +1,197 @@
+//! Keeps the shared figures right: what has become due moves from scheduled to ready, and where the
+//! figures may be wrong (after a start, after a prepared transaction) everything is counted.
+//!
+//! Both compare a search of the table with figures that change as transactions commit. They fit
+//! together only if the search begins at a moment at which no transaction is between its commit and
+//! its change of the figures. Such a moment is waited for, not for long: what is due must be told.
+
+use crate::changes;
+use crate::failure::Outcome;
+use crate::shared::text::Name;
+use crate::shared::{self, Locked, figure};
+use crate::statement::{Snapshot, Spi, Statement, arg};
+use crate::transaction;
+use crate::values::{Moment, wall_clock};
+use pgrx::pg_sys::TIMESTAMPTZOID;
+use std::collections::HashMap;
+use std::time::Duration;
+
+static BECAME_DUE: Statement =
+    Statement::new(include_str!("../../sql/statements/became_due.sql"), &[TIMESTAMPTZOID, TIMESTAMPTZOID]);
+static COUNT: Statement =
+    Statement::new(include_str!("../../sql/statements/count_tasks.sql"), &[TIMESTAMPTZOID]);
+
+/// How often, and how long each time, a moment without a transaction that is just ending is waited for.
+const TRIES: u32 = 50;
+const TRY_AGAIN: Duration = Duration::from_micros(200);
+/// Figures that may be wrong are counted again after so many seconds, and not before the count has
+/// rested so many times as long as it took.
+const RECOUNT: f64 = 30.0;
+const REST: f64 = 100.0;
+
+/// Brings the figures of this database up to date.
+pub fn bring_up_to_date(now: Moment) -> Outcome<()> {
+    match what_to_do(now) {
+        Todo::Nothing => Ok(()),
+        Todo::MoveDue => move_due(now),
+        Todo::CountAll => count_all(now),
+    }
+}
+
+enum Todo {
+    Nothing,
+    MoveDue,
+    CountAll,
+}
+
+thread_local! {
+    /// The figures are not counted again before this moment.
+    static REST_UNTIL: std::cell::Cell<Moment> = const { std::cell::Cell::new(Moment::DISTANT_PAST) };
+}
+
+fn what_to_do(now: Moment) -> Todo {
+    let Some(mut shared) = shared::lock() else { return Todo::Nothing };
+    let Some(database) = shared.database(transaction::database()) else { return Todo::Nothing };
+    if database.counted_at == Moment::DISTANT_PAST
+        || (!database.exact
+            && wall_clock() > database.counted_at.plus(RECOUNT)
+            && wall_clock() > REST_UNTIL.get())
+    {
+        return Todo::CountAll;
+    }
+    if database.next_due <= now {
+        return Todo::MoveDue;
+    }
+    // Nothing became due: the line between ready and scheduled may move without a search.
+    database.due_until = database.due_until.max(now);
+    Todo::Nothing
+}
+
+fn move_due(now: Moment) -> Outcome<()> {
+    changes::looking();
+    wait_for_quiet(|ending| ending.scheduled);
+    let mut since = now;
+    Spi::run(|spi| {
+        let snapshot = Snapshot::taken(|| {
+            let mut shared = shared::lock()?;
+            let quiet = ending(&mut shared).scheduled == 0;
+            let database = shared.database(transaction::database())?;
+            since = database.due_until;
+            database.due_until = database.due_until.max(now);
+            database.next_due = Moment::INFINITY;
+            database.exact &= quiet;
+            Some(shared)
+        });
+        let table = spi.look(&snapshot, &BECAME_DUE, &[arg(since), arg(now)])?;
+        let Some(mut shared) = shared::lock() else { return Ok(()) };
+        let id = transaction::database();
+        for row in 0..table.len() {
+            let Some(queue) = table.get::<String>(row, 0) else {
+                if let (Some(next), Some(database)) = (table.get(row, 3), shared.database(id)) {
+                    database.lower_next_due(next);
+                }
+                continue;
+            };
+            let task_type: String = table.need(row, 1)?;
+            let tasks: i64 = table.need(row, 2)?;
+            match figure::find(&mut shared.figures, id, &Name::new(&queue), &Name::new(&task_type)) {
+                Some(figure) => {
+                    figure.scheduled -= tasks;
+                    figure.ready += tasks;
+                    figure.claimable += tasks;
+                }
+                None => no_room(&mut shared),
+            }
+        }
+        Ok(())
+    })
+}
+
+fn count_all(now: Moment) -> Outcome<()> {
+    changes::looking();
+    let begin = wall_clock();
+    wait_for_quiet(|ending| ending.all);
+    let mut before = HashMap::new();
+    Spi::run_freely(|spi| {
+        let snapshot = Snapshot::taken(|| {
+            let mut shared = shared::lock()?;
+            let quiet = ending(&mut shared).all == 0;
+            let id = transaction::database();
+            for figure in figure::of(&mut shared.figures, id) {
+                before.insert(
+                    (figure.queue, figure.task_type),
+                    (figure.ready, figure.scheduled, figure.running),
+                );
+            }
+            let database = shared.database(id)?;
+            database.due_until = now;
+            database.next_due = Moment::INFINITY;
+            database.exact = quiet;
+            database.counted_at = begin;
+            Some(shared)
+        });
+        let table = spi.look(&snapshot, &COUNT, &[arg(now)])?;
+        let mut counted = HashMap::new();
+        let mut next_due = Moment::INFINITY;
+        for row in 0..table.len() {
+            let key = (Name::new(&table.need::<String>(row, 0)?), Name::new(&table.need::<String>(row, 1)?));
+            let counts: (i64, i64, i64) = (table.need(row, 2)?, table.need(row, 3)?, table.need(row, 4)?);
+            counted.insert(key, counts);
+            next_due = next_due.min(table.get(row, 5).unwrap_or(Moment::INFINITY));
+        }
+        let Some(mut shared) = shared::lock() else { return Ok(()) };
+        let id = transaction::database();
+        let keys: Vec<_> = before.keys().chain(counted.keys()).copied().collect();
+        for key in keys {
+            // What has changed since the search began stays as it is.
+            let (was, is) =
+                (before.remove(&key).unwrap_or_default(), counted.remove(&key).unwrap_or_default());
+            match figure::find(&mut shared.figures, id, &key.0, &key.1) {
+                Some(figure) => {
+                    figure.ready += is.0 - was.0;
+                    figure.scheduled += is.1 - was.1;
+                    figure.running += is.2 - was.2;
+                }
+                None => no_room(&mut shared),
+            }
+        }
+        if let Some(database) = shared.database(id) {
+            database.lower_next_due(next_due);
+        }
+        REST_UNTIL.set(wall_clock().plus(REST * wall_clock().seconds_since(begin)));
+        Ok(())
+    })
+}
+
+fn no_room(shared: &mut Locked) {
+    if let Some(database) = shared.database(transaction::database()) {
+        database.exact = false;
+        database.look_everywhere = true;
+    }
+}
+
+/// Transactions of this database that are between their announcement and their end.
+struct Ending {
+    all: i32,
+    scheduled: i32,
+}
+
+fn ending(shared: &mut Locked) -> Ending {
+    let database = shared.database(transaction::database());
+    database.map_or(Ending { all: 0, scheduled: 0 }, |database| Ending {
+        all: database.ending,
+        scheduled: database.ending_scheduled,
+    })
+}
+
+/// Waits a little for a moment at which none is ending.
+fn wait_for_quiet(count: impl Fn(&Ending) -> i32) {
+    for _ in 0..TRIES {
+        let Some(mut shared) = shared::lock() else { return };
+        if count(&ending(&mut shared)) == 0 {
+            return;
+        }
+        drop(shared);
+        std::thread::sleep(TRY_AGAIN);
+    }
+}

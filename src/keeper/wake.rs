@@ -1,0 +1,123 @@
+//! The wake duty: tells listeners and waiting workers that a queue has something to claim.
+//!
+//! Only this sends NOTIFY: a producer's transaction just leaves a mark in shared memory when it
+//! commits. The first event of a quiet queue is told at once, further ones together, a tenth of a
+//! second later.
+
+use super::count;
+use crate::call::Call;
+use crate::changes;
+use crate::clock;
+use crate::config::{self, Config};
+use crate::failure::Outcome;
+use crate::shared::{self, figure, waiter};
+use crate::statement::Spi;
+use crate::store;
+use crate::transaction;
+use crate::values::{Moment, wall_clock};
+use pgrx::pg_sys::Datum;
+use std::collections::HashMap;
+
+const CHANNEL: &str = "taskq_ready";
+/// So many tasks of a lane are counted; more wake no more waiters.
+const MANY: i64 = 1_000;
+/// Seconds between two messages about a queue.
+const APART: f64 = 0.1;
+
+/// `taskq._wake()`: one round of the duty; returns of how many queues it told.
+pub fn wake(call: &Call) -> Outcome<Datum> {
+    let now = clock::now()?;
+    count::bring_up_to_date(now)?;
+    let events = events(now)?;
+    for queue in events.keys() {
+        crate::call::notify(CHANNEL, queue);
+    }
+    if let Some(mut shared) = shared::lock() {
+        let id = transaction::database();
+        for (queue, tasks) in &events {
+            waiter::wake(&mut shared.waiters, id, queue, *tasks);
+        }
+    }
+    call.value(Some(events.len() as i64))
+}
+
+/// The queues to tell of, and how many tasks each has to give.
+fn events(now: Moment) -> Outcome<HashMap<String, i64>> {
+    let config = Spi::run(config::current)?;
+    changes::looking();
+    match marked() {
+        Marked::Everywhere => claimable(&config, now),
+        Marked::Queues(mut queues) => {
+            queues.retain(|queue, _| !config.paused.contains(queue));
+            Ok(queues)
+        }
+    }
+}
+
+enum Marked {
+    /// It is not known which.
+    Everywhere,
+    Queues(HashMap<String, i64>),
+}
+
+/// Takes the marks of all queues that are not to be left alone yet.
+fn marked() -> Marked {
+    let Some(mut shared) = shared::lock() else { return Marked::Everywhere };
+    let (id, now) = (transaction::database(), wall_clock());
+    let Some(database) = shared.database(id) else { return Marked::Everywhere };
+    let exact = database.exact;
+    database.wake_at = Moment::INFINITY;
+    let everywhere = std::mem::take(&mut database.look_everywhere);
+
+    struct Queue {
+        marks: i64,
+        ready: i64,
+        quiet_until: Moment,
+    }
+    let mut queues: HashMap<String, Queue> = HashMap::new();
+    for figure in figure::of(&mut shared.figures, id) {
+        let queue = queues.entry(figure.queue.as_str().to_owned()).or_insert(Queue {
+            marks: 0,
+            ready: 0,
+            quiet_until: Moment::DISTANT_PAST,
+        });
+        queue.marks += figure.claimable;
+        queue.ready += figure.ready;
+        queue.quiet_until = queue.quiet_until.max(figure.quiet_until);
+    }
+    let mut wake_at = Moment::INFINITY;
+    for figure in figure::of(&mut shared.figures, id) {
+        let Some(queue) = queues.get(figure.queue.as_str()) else { continue };
+        if queue.marks > 0 && queue.quiet_until > now && !everywhere {
+            figure.quiet_until = queue.quiet_until;
+            wake_at = wake_at.min(queue.quiet_until);
+        } else if queue.marks > 0 || everywhere {
+            figure.claimable = 0;
+            figure.quiet_until = now.plus(APART);
+        }
+    }
+    if let Some(database) = shared.database(id) {
+        database.wake_by(wake_at);
+    }
+    if everywhere {
+        return Marked::Everywhere;
+    }
+    let told = queues.into_iter().filter(|(_, queue)| queue.marks > 0 && queue.quiet_until <= now);
+    // What others have claimed meanwhile need not be told.
+    let told =
+        told.map(|(name, queue)| (name, if exact { queue.marks.min(queue.ready) } else { queue.marks }));
+    Marked::Queues(told.filter(|(_, tasks)| *tasks > 0).collect())
+}
+
+/// Looks into every lane.
+fn claimable(config: &Config, now: Moment) -> Outcome<HashMap<String, i64>> {
+    Spi::run(|spi| {
+        let mut found = HashMap::new();
+        for lane in store::due_lanes(spi, None, config, now)? {
+            let tasks = store::claimable(spi, &lane, now, MANY)?;
+            *found.entry(lane.queue).or_insert(0) += tasks;
+        }
+        found.retain(|_, tasks| *tasks > 0);
+        Ok(found)
+    })
+}

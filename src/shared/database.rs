@@ -1,0 +1,71 @@
+//! What is kept for a database as a whole: its keeper, and when the keeper must look.
+
+use super::memory::Process;
+use crate::values::Moment;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Database {
+    /// 0: this slot is free.
+    pub oid: u32,
+    pub keeper: Process,
+    /// When the keeper wants to be woken, by the real clock; infinity if nothing is to be told.
+    pub wake_at: Moment,
+    /// Something may have become claimable that no figure tells of: look at every lane.
+    pub look_everywhere: bool,
+    /// Tasks that were due at this moment count as ready, later ones as scheduled (see `Figure`).
+    pub due_until: Moment,
+    /// No task becomes due before this moment. A hint: it may be too early, never too late.
+    pub next_due: Moment,
+    /// No lease ends before this moment. A hint of the same kind, for `recover`.
+    pub next_expiry: Moment,
+    /// Transactions between the announcement of a change and its end; and those of them that change
+    /// what is scheduled.
+    pub ending: i32,
+    pub ending_scheduled: i32,
+    /// Prepared transactions so far that change figures: their end reaches no callback of ours.
+    pub prepared: u32,
+    /// Whether the figures are those that a count would find.
+    pub exact: bool,
+    /// When they were last counted; the distant past: never yet.
+    pub counted_at: Moment,
+    /// A drill was asked for; the keeper takes it up.
+    pub drill_asked: bool,
+}
+
+impl Database {
+    pub fn new(oid: u32) -> Self {
+        Database {
+            oid,
+            keeper: Process::NONE,
+            wake_at: Moment::INFINITY,
+            look_everywhere: true,
+            due_until: Moment::DISTANT_PAST,
+            next_due: Moment::DISTANT_PAST,
+            next_expiry: Moment::DISTANT_PAST,
+            ending: 0,
+            ending_scheduled: 0,
+            prepared: 0,
+            exact: false,
+            counted_at: Moment::DISTANT_PAST,
+            drill_asked: false,
+        }
+    }
+
+    /// Has the keeper look at this moment, or before. Returns whether it must be woken to know.
+    pub fn wake_by(&mut self, at: Moment) -> bool {
+        let earlier = at < self.wake_at;
+        self.wake_at = self.wake_at.min(at);
+        earlier
+    }
+
+    pub fn lower_next_due(&mut self, at: Moment) -> bool {
+        let earlier = at < self.next_due;
+        self.next_due = self.next_due.min(at);
+        earlier
+    }
+
+    pub fn lower_next_expiry(&mut self, at: Moment) {
+        self.next_expiry = self.next_expiry.min(at);
+    }
+}

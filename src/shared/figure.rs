@@ -1,0 +1,155 @@
+//! The figures of a queue and a task type in one database.
+//!
+//! Whether a waiting task counts as ready or scheduled must be the same when it is added and when it is
+//! taken away. Its row decides: one that was due when it was enqueued is ready; any other one is
+//! scheduled until the keeper has come by (`Database::due_until`), then ready.
+
+use super::histogram::Histogram;
+use super::memory::FIGURES;
+use super::text::{Name, hash};
+use crate::values::Moment;
+
+/// What has happened, each kind counted since the server started.
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    pub enqueued: i64,
+    pub started: i64,
+    pub succeeded: i64,
+    /// Failures after which the task waits again, and after which it is dead.
+    pub retried: i64,
+    pub dead: i64,
+    /// Those of both that were the end of a lease.
+    pub expired: i64,
+    pub cancelled: i64,
+}
+
+impl Counts {
+    pub fn add(&mut self, more: &Counts) {
+        self.enqueued += more.enqueued;
+        self.started += more.started;
+        self.succeeded += more.succeeded;
+        self.retried += more.retried;
+        self.dead += more.dead;
+        self.expired += more.expired;
+        self.cancelled += more.cancelled;
+    }
+
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        Counts {
+            enqueued: self.enqueued - earlier.enqueued,
+            started: self.started - earlier.started,
+            succeeded: self.succeeded - earlier.succeeded,
+            retried: self.retried - earlier.retried,
+            dead: self.dead - earlier.dead,
+            expired: self.expired - earlier.expired,
+            cancelled: self.cancelled - earlier.cancelled,
+        }
+    }
+}
+
+/// How long tasks waited (from due to claimed), ran (to complete), and took in all (from enqueue).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Durations {
+    pub waiting: Histogram,
+    pub run: Histogram,
+    pub total: Histogram,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Figure {
+    /// 0: this slot is free; `GONE`: it was used once.
+    database: u32,
+    hash: u64,
+    pub queue: Name,
+    /// Empty for what concerns the queue as a whole.
+    pub task_type: Name,
+    pub ready: i64,
+    pub scheduled: i64,
+    pub running: i64,
+    pub counts: Counts,
+    /// What the sample duty had when it last took the counts.
+    pub taken: Counts,
+    /// Since that moment.
+    pub durations: Durations,
+    /// Tasks that became claimable since the keeper last told of the queue.
+    pub claimable: i64,
+    /// It is not told of again before this moment.
+    pub quiet_until: Moment,
+}
+
+const GONE: u32 = u32::MAX;
+
+impl Figure {
+    /// Nothing is lost if it is forgotten.
+    fn is_idle(&self) -> bool {
+        self.ready == 0
+            && self.scheduled == 0
+            && self.running == 0
+            && self.claimable == 0
+            && self.counts == self.taken
+    }
+}
+
+/// The figure of a queue and a task type, made if there is none. None if there is no room.
+pub fn find<'a>(
+    figures: &'a mut [Figure; FIGURES],
+    database: u32,
+    queue: &Name,
+    task_type: &Name,
+) -> Option<&'a mut Figure> {
+    let hash = hash((database, queue.as_str(), task_type.as_str()));
+    let first = hash as usize % FIGURES;
+    let mut room = None;
+    for step in 0..FIGURES {
+        let at = (first + step) % FIGURES;
+        let figure = &figures[at];
+        if figure.database == database
+            && figure.hash == hash
+            && figure.queue == *queue
+            && figure.task_type == *task_type
+        {
+            return figures.get_mut(at);
+        }
+        if figure.database == GONE {
+            room = room.or(Some(at));
+        } else if figure.database == 0 {
+            room = room.or(Some(at));
+            break;
+        }
+    }
+    // All are taken: one that nobody misses makes room.
+    let at = room.or_else(|| figures.iter().position(Figure::is_idle))?;
+    let figure = figures.get_mut(at)?;
+    *figure = Figure {
+        database,
+        hash,
+        queue: *queue,
+        task_type: *task_type,
+        ready: 0,
+        scheduled: 0,
+        running: 0,
+        counts: Counts::default(),
+        taken: Counts::default(),
+        durations: Durations { waiting: Histogram::NONE, run: Histogram::NONE, total: Histogram::NONE },
+        claimable: 0,
+        quiet_until: Moment::DISTANT_PAST,
+    };
+    Some(figure)
+}
+
+/// All figures of a database.
+pub fn of(figures: &mut [Figure; FIGURES], database: u32) -> impl Iterator<Item = &mut Figure> {
+    figures.iter_mut().filter(move |figure| figure.database == database)
+}
+
+/// Forgets the figures of databases that are gone.
+pub fn forget(figures: &mut [Figure; FIGURES], is_gone: impl Fn(u32) -> bool) {
+    for figure in figures {
+        if figure.database != 0 && figure.database != GONE && is_gone(figure.database) {
+            figure.database = GONE;
+        }
+    }
+}

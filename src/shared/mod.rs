@@ -1,0 +1,53 @@
+//! What all sessions and the keeper share in memory: figures of queues, hints that spare the keeper
+//! a search, and who is to be woken. Needs preloading; without it nothing here does anything.
+//!
+//! `changes` fills it as transactions commit, the keeper and `figures` read it.
+
+pub mod database;
+pub mod figure;
+mod histogram;
+pub mod memory;
+pub mod text;
+pub mod waiter;
+pub mod worker;
+
+pub use memory::{Locked, Process, init, is_there, lock};
+
+use database::Database;
+use memory::Shared;
+
+impl Shared {
+    /// What is kept for a database, made if there is none. None if there is no room.
+    pub fn database(&mut self, oid: u32) -> Option<&mut Database> {
+        let at = self
+            .databases
+            .iter()
+            .position(|database| database.oid == oid)
+            .or_else(|| self.databases.iter().position(|database| database.oid == 0))?;
+        let database = &mut self.databases[at];
+        if database.oid == 0 {
+            *database = Database::new(oid);
+        }
+        Some(database)
+    }
+
+    /// Forgets what is kept for databases that are gone, or have taskq no more.
+    pub fn forget(&mut self, is_gone: impl Fn(u32) -> bool) {
+        for database in &mut self.databases {
+            if database.oid != 0 && is_gone(database.oid) {
+                database.oid = 0;
+            }
+        }
+        for waiter in &mut self.waiters {
+            if is_gone(waiter.database) {
+                waiter.database = 0;
+            }
+        }
+        for worker in &mut self.workers {
+            if is_gone(worker.database) {
+                worker.database = 0;
+            }
+        }
+        figure::forget(&mut self.figures, is_gone);
+    }
+}
