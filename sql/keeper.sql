@@ -5,8 +5,9 @@ insert into taskq.duty (name, every) values
   ('recover', '30 seconds'),  -- and whenever a lease may be over
   ('wake',    '10 seconds'),  -- and whenever something becomes claimable
   ('alert',   '1 second'),
-  ('sample',  '10 seconds'),
   ('archive', '1 minute');
+-- (its first sample counts from here on)
+insert into taskq.duty (name, every, counted_until) values ('sample', '10 seconds', taskq._now());
 
 create function taskq._recover(at_most integer) returns bigint
   language c volatile security definer set search_path = pg_catalog, pg_temp

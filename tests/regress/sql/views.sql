@@ -45,8 +45,8 @@ rollback;
 -- queues
 select queue, ready, scheduled, running, dead, taskq._now() - oldest_ready_at as oldest, oldest_ready_age, paused_at, paused_by, lease, retention, dead_letters_limit
   from taskq.queues;
--- its counts are those of the shared memory where that has counted, summed up over the types; the rest is read
-select counted_at = taskq._now() or not exact as now from taskq.queues;
+-- its counts are those of the shared memory where they are kept, summed up over the types; the rest is read
+select counted_at = taskq._now() as now, exact from taskq.queues;
 begin;
 create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select timestamptz ''2030-01-01'', false';
 create or replace function taskq._figures()
