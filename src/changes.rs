@@ -76,16 +76,19 @@ impl Change {
     }
 }
 
+/// A figure as the sample duty saw it.
+pub type Taken = (Key, Counts, figure::Durations);
+
 #[derive(Default)]
 struct Pending {
     /// By level of subtransaction, queue and type.
     changes: HashMap<(i32, Key), Change>,
     /// The earliest end of a lease that was given.
     lease_end: Option<Moment>,
-    /// The sample duty has these; they are taken when it commits.
-    taken: Vec<(Key, Counts, figure::Durations)>,
-    /// The keeper took note of events in this transaction: should it fail, it must look again.
-    looked: bool,
+    /// The sample duty has these, since this level; they are taken when it commits.
+    taken: Option<(i32, Vec<Taken>)>,
+    /// The keeper took note of events at this level: should that be rolled back, it must look again.
+    looked: Option<i32>,
     announced: Option<Announced>,
 }
 
@@ -217,15 +220,16 @@ pub fn opened(queue: &str) {
 const OPENED: i64 = 1_000;
 
 /// The sample duty has seen these figures.
-pub fn taken(figures: Vec<(Key, Counts, figure::Durations)>) {
+pub fn taken(figures: Vec<Taken>) {
     transaction::follow();
-    PENDING.with_borrow_mut(|pending| pending.taken = figures);
+    PENDING.with_borrow_mut(|pending| pending.taken = Some((transaction::level(), figures)));
 }
 
 /// The keeper looks in this transaction, having taken note of what is pending.
 pub fn looking() {
     transaction::follow();
-    PENDING.with_borrow_mut(|pending| pending.looked = true);
+    let level = transaction::level();
+    PENDING.with_borrow_mut(|pending| pending.looked = Some(pending.looked.map_or(level, |l| l.max(level))));
 }
 
 /// Before a claim or `extend` writes: no lease that it gives ends before this moment.
@@ -293,7 +297,7 @@ fn next_due(pending: &Pending) -> Option<Moment> {
 pub fn committed() {
     PENDING.with_borrow_mut(|pending| {
         let pending = std::mem::take(pending);
-        if pending.announced.is_none() && pending.taken.is_empty() {
+        if pending.announced.is_none() && pending.taken.is_none() {
             return;
         }
         let Some(mut shared) = shared::lock() else { return };
@@ -321,7 +325,7 @@ pub fn committed() {
                 None => missed = true,
             }
         }
-        for ((queue, task_type), counts, durations) in &pending.taken {
+        for ((queue, task_type), counts, durations) in pending.taken.iter().flat_map(|(_, taken)| taken) {
             if let Some(figure) = figure::find(&mut shared.figures, id, queue, task_type) {
                 figure.taken = *counts;
                 figure.durations.waiting.subtract(&durations.waiting);
@@ -345,13 +349,13 @@ pub fn committed() {
 pub fn aborted() {
     PENDING.with_borrow_mut(|pending| {
         let pending = std::mem::take(pending);
-        if pending.announced.is_none() && !pending.looked {
+        if pending.announced.is_none() && pending.looked.is_none() {
             return;
         }
         let Some(mut shared) = shared::lock() else { return };
         let Some(database) = shared.database(transaction::database()) else { return };
         end_announced(database, pending.announced);
-        if pending.looked {
+        if pending.looked.is_some() {
             look_again(database);
         }
     });
@@ -396,12 +400,22 @@ pub fn subtransaction_committed(level: i32) {
         for (key, change) in of_level(pending, level) {
             pending.changes.entry((level - 1, key)).or_default().merge(change);
         }
+        let parent = |of: &mut i32| *of = (*of).min(level - 1);
+        pending.looked.as_mut().map(parent);
+        pending.taken.as_mut().map(|(of, _)| of).map(parent);
     });
 }
 
 pub fn subtransaction_aborted(level: i32) {
     PENDING.with_borrow_mut(|pending| {
         of_level(pending, level);
+        pending.taken.take_if(|(of, _)| *of >= level);
+        if pending.looked.take_if(|of| *of >= level).is_some()
+            && let Some(mut shared) = shared::lock()
+            && let Some(database) = shared.database(transaction::database())
+        {
+            look_again(database);
+        }
     });
 }
 

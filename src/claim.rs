@@ -13,6 +13,7 @@ use crate::statement::{Spi, Table};
 use crate::store::{self, Candidate, Claimer, Finish, Lane};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
+use std::cell::RefCell;
 
 sql_functions! {
     taskq_claim / pg_finfo_taskq_claim => claim;
@@ -31,6 +32,11 @@ const COLUMNS: usize = 11;
 const RUN_AT: usize = 11;
 const UNIQUE_KEY: usize = 12;
 const BYTES: usize = 13;
+
+thread_local! {
+    /// Who claimed last in this session: who waits in it then is the same worker.
+    pub static LAST_WORKER: RefCell<Option<String>> = const { RefCell::new(None) };
+}
 
 fn claim(call: &Call) -> Outcome<Datum> {
     let wanted = checks::required("n", call.int(0))?;
@@ -54,6 +60,7 @@ fn claim(call: &Call) -> Outcome<Datum> {
             Claim { wanted, by }.run(spi, queues.as_deref(), &mut rows)
         })?;
         changes::worker_seen(&worker, queues.as_deref(), Some(claimed), now);
+        LAST_WORKER.set(Some(worker));
     }
     rows.finish()
 }
@@ -206,7 +213,7 @@ pub fn queue_names(queues: Vec<Option<String>>) -> Outcome<Vec<String>> {
 }
 
 /// A worker that gives no name is known by its application_name, else by its process.
-pub fn default_worker() -> String {
+fn default_worker() -> String {
     let (application, pid) = crate::session::names();
     let clean: String = application.chars().filter(|c| !c.is_control()).collect();
     if clean.is_empty() { format!("pid {pid}") } else { clean }

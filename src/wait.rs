@@ -45,7 +45,12 @@ fn wait(call: &Call) -> Outcome<Datum> {
             .hint("It would hold back vacuum while it waits. Call it on a connection in autocommit mode."));
     }
     let until = Instant::now() + Duration::from_secs_f64(timeout);
-    changes::worker_seen(&claim::default_worker(), queues.as_deref(), None, clock::now()?);
+    let now = clock::now()?;
+    claim::LAST_WORKER.with_borrow(|worker| {
+        if let Some(worker) = worker {
+            changes::worker_seen(worker, queues.as_deref(), None, now);
+        }
+    });
     let place = Place::take(queues.as_deref());
     loop {
         if store::any_claimable(queues.clone())? {
