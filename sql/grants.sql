@@ -8,6 +8,7 @@ create function taskq._parts()
     ('producer', 'function', 'taskq.enqueue'),
     ('producer', 'function', 'taskq.enqueue_many'),
     ('producer', 'function', 'taskq.status'),
+    ('producer', 'function', 'taskq.estimate'),
     ('producer', 'function', 'taskq.cancel'),
     ('worker',   'function', 'taskq.claim'),
     ('worker',   'procedure', 'taskq.wait'),
@@ -20,6 +21,7 @@ create function taskq._parts()
     ('worker',   'function', 'taskq.fail_many'),
     ('worker',   'function', 'taskq.once'),
     ('worker',   'function', 'taskq.status'),
+    ('worker',   'function', 'taskq.estimate'),
     ('operator', 'function', 'taskq.configure_queue'),
     ('operator', 'function', 'taskq.configure_type'),
     ('operator', 'function', 'taskq.pause'),
@@ -32,6 +34,7 @@ create function taskq._parts()
     ('operator', 'function', 'taskq._run_duty'),
     ('operator', 'part',     'reader'),
     ('reader',   'function', 'taskq.status'),
+    ('reader',   'function', 'taskq.estimate'),
     ('reader',   'function', 'taskq.health'),
     ('reader',   'view',     'taskq.queues'),
     ('reader',   'view',     'taskq.task_types'),
@@ -39,10 +42,16 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.running'),
     ('reader',   'view',     'taskq.finished'),
     ('reader',   'view',     'taskq.dead_letters'),
+    ('reader',   'view',     'taskq.workers'),
+    ('reader',   'view',     'taskq.history'),
     ('reader',   'view',     'taskq.alerts'),
     ('reader',   'view',     'taskq.duties'),
     -- functions in a view are called with the rights of the one who looks
     ('reader',   'function', 'taskq._view_time'),
+    ('reader',   'function', 'taskq._count_tasks'),
+    ('reader',   'function', 'taskq._figures'),
+    ('reader',   'function', 'taskq._figures_kept'),
+    ('reader',   'function', 'taskq._workers_seen'),
     ('reader',   'function', 'taskq._displayed_state'),
     ('reader',   'function', 'taskq._last_error'),
     ('reader',   'function', 'taskq._default_lease'),
@@ -82,7 +91,7 @@ create function taskq.grant_producer(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('producer', grant_producer.role);
 comment on function taskq.grant_producer is
-  'Lets a role enqueue, cancel and ask for the status of tasks.';
+  'Lets a role enqueue, cancel and ask for the status of tasks and for forecasts.';
 
 create function taskq.grant_worker(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
@@ -100,7 +109,7 @@ create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('reader', grant_reader.role);
 comment on function taskq.grant_reader is
-  'Lets a role read the views, payloads and errors included, and call status and health.';
+  'Lets a role read the views, payloads and errors included, and call status, estimate and health.';
 
 -- Functions are open to PUBLIC when they are made, so this stands behind all of them.
 revoke all on schema taskq from public;

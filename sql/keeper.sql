@@ -7,6 +7,8 @@ insert into taskq.duty (name, every) values
   ('alert',   '1 second'),
   ('limits',  '30 seconds'),
   ('archive', '1 minute');
+-- (its first sample counts from here on)
+insert into taskq.duty (name, every, counted_until) values ('sample', '10 seconds', taskq._now());
 
 create function taskq._recover(at_most integer) returns bigint
   language c volatile security definer set search_path = pg_catalog, pg_temp
@@ -109,7 +111,7 @@ declare
   v_rows bigint;
 begin
   commit;  -- refuses at once in a transaction block
-  foreach v_duty in array array['recover', 'limits', 'alert', 'archive', 'wake'] loop
+  foreach v_duty in array array['recover', 'limits', 'sample', 'alert', 'archive', 'wake'] loop
     -- a round is bounded: go on while it finds something, but not for ever
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);

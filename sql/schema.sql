@@ -496,7 +496,8 @@ create table taskq.duty (
   rows         bigint,
   error        text,
   error_at     timestamptz,
-  logged_at    timestamptz
+  logged_at    timestamptz,
+  counted_until timestamptz
 );
 comment on table taskq.duty is 'The keeper''s duties: how often each is due and how its last round went.';
 comment on column taskq.duty.name is 'The duty; the function taskq._duty_<name> does one round of it.';
@@ -506,6 +507,7 @@ comment on column taskq.duty.finished_at is 'When its last round that went well 
 comment on column taskq.duty.rows is 'How many rows that round changed.';
 comment on column taskq.duty.error is 'The error of its last round; NULL if it went well.';
 comment on column taskq.duty.error_at is 'When that error happened.';
+comment on column taskq.duty.counted_until is 'The sample duty: until when what happened is in its samples. By the clock of taskq._now().';
 comment on column taskq.duty.logged_at is 'When an error of it was last written to the server log (once a minute at most).';
 
 create table taskq.granted_part (

@@ -19,11 +19,78 @@ create view taskq._queue_names as
   union select q.name from taskq.queue q;
 comment on view taskq._queue_names is 'Names of queues that have unfinished or dead tasks or settings.';
 
+-- Since when the oldest ready task of each queue has been due. Steps from lane to lane (a queue and a
+-- priority), and in each over the running tasks at its head, so the number of waiting tasks does not matter.
+create view taskq._oldest_ready as
+  with recursive lane(queue, priority, run_at) as (
+    (select t.queue, t.priority, t.run_at
+       from taskq.task t order by t.queue, t.priority desc, t.run_at, t.id limit 1)
+    union all
+    select n.queue, n.priority, n.run_at
+      from lane l
+     cross join lateral (
+       (select t.queue, t.priority, t.run_at from taskq.task t
+         where t.queue operator(pg_catalog.=) l.queue and t.priority operator(pg_catalog.<) l.priority
+         order by t.queue, t.priority desc, t.run_at, t.id limit 1)
+       union all
+       (select t.queue, t.priority, t.run_at from taskq.task t
+         where t.queue operator(pg_catalog.>) l.queue
+         order by t.queue, t.priority desc, t.run_at, t.id limit 1)
+       limit 1) n
+  )
+  select l.queue, pg_catalog.min(o.run_at) as run_at
+    from (select taskq._view_time() as at offset 0) clock
+   cross join lane l
+   cross join lateral (
+     select t.run_at from taskq.task t
+      where t.queue operator(pg_catalog.=) l.queue and t.priority operator(pg_catalog.=) l.priority
+        and t.run_at operator(pg_catalog.<=) clock.at and t.state operator(pg_catalog.=) 'waiting'
+      order by t.queue, t.priority desc, t.run_at, t.id
+      limit 1) o
+   where l.run_at operator(pg_catalog.<=) clock.at
+   group by l.queue;
+comment on view taskq._oldest_ready is 'Queues that have ready tasks, and since when the oldest one of each has been due.';
+
+-- The keeper moves what has become due from scheduled to ready: without one the figures grow old.
+create function taskq._figures_kept()
+  returns table (counted_at timestamptz, exact boolean)
+  language sql volatile security definer rows 1 set search_path = pg_catalog, pg_temp as $$
+  select s.counted_at, s.exact from taskq._figures_state() s
+   where exists (select from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database())
+$$;
+comment on function taskq._figures_kept() is
+  'As _figures_state; no row if this database has no keeper either. Then the figures are not to be shown.';
+
+-- Counts come from shared memory if they are kept there; otherwise they are made here. (In a function, because
+-- the planner cannot know that it is not called: it would expect long work, and compile the query.)
+create function taskq._count_tasks(queue text, now timestamptz)
+  returns table (ready bigint, scheduled bigint, running bigint)
+  language sql stable security definer rows 1 set search_path = pg_catalog, pg_temp as $$
+  select count(*) filter (where t.state = 'waiting' and t.run_at <= _count_tasks.now),
+         count(*) filter (where t.state = 'waiting' and t.run_at > _count_tasks.now),
+         count(*) filter (where t.state = 'running')
+    from taskq.task t where t.queue = _count_tasks.queue
+$$;
+comment on function taskq._count_tasks(text, timestamptz) is
+  'Counts the unfinished tasks of a queue, by looking at all of them.';
+
 create view taskq.queues as
+  with figures_state as materialized (
+    select s.counted_at, s.exact from taskq._figures_kept() s
+  ), figure as materialized (
+    select f.queue, pg_catalog.sum(f.ready)::bigint as ready, pg_catalog.sum(f.scheduled)::bigint as scheduled,
+           pg_catalog.sum(f.running)::bigint as running
+      from taskq._figures() f group by f.queue
+  )
   select n.name as queue,
-         c.ready, c.scheduled, c.running, d.dead,
-         c.oldest_ready_at,
-         clock.at operator(pg_catalog.-) c.oldest_ready_at as oldest_ready_age,
+         case when s.counted_at is null then c.ready else coalesce(f.ready, 0) end as ready,
+         case when s.counted_at is null then c.scheduled else coalesce(f.scheduled, 0) end as scheduled,
+         case when s.counted_at is null then c.running else coalesce(f.running, 0) end as running,
+         d.dead,
+         coalesce(s.counted_at, clock.at) as counted_at,
+         coalesce(s.exact, true) as exact,
+         o.run_at as oldest_ready_at,
+         clock.at operator(pg_catalog.-) o.run_at as oldest_ready_age,
          q.paused_at, q.paused_by,
          coalesce(q.lease, taskq._default_lease()) as lease,
          coalesce(q.retention, taskq._default_retention()) as retention,
@@ -31,20 +98,22 @@ create view taskq.queues as
     from (select taskq._view_time() as at offset 0) clock
    cross join taskq._queue_names n
     left join taskq.queue q on q.name operator(pg_catalog.=) n.name
-   cross join lateral (
-     select pg_catalog.count(*) filter (where t.state operator(pg_catalog.=) 'waiting' and t.run_at operator(pg_catalog.<=) clock.at) as ready,
-            pg_catalog.count(*) filter (where t.state operator(pg_catalog.=) 'waiting' and t.run_at operator(pg_catalog.>) clock.at) as scheduled,
-            pg_catalog.count(*) filter (where t.state operator(pg_catalog.=) 'running') as running,
-            pg_catalog.min(t.run_at) filter (where t.state operator(pg_catalog.=) 'waiting' and t.run_at operator(pg_catalog.<=) clock.at) as oldest_ready_at
-       from taskq.task t where t.queue operator(pg_catalog.=) n.name) c
+    left join figures_state s on true
+    left join figure f on f.queue operator(pg_catalog.=) n.name
+    left join taskq._oldest_ready o on o.queue operator(pg_catalog.=) n.name
+    left join lateral (
+      -- (offset 0: the condition stays in here, and is looked at before the function is called)
+      select x.ready, x.scheduled, x.running from taskq._count_tasks(n.name, clock.at) x where s.counted_at is null offset 0) c on true
    cross join lateral (
      select pg_catalog.count(*) as dead from taskq.dead_letter x where x.queue operator(pg_catalog.=) n.name) d;
-comment on view taskq.queues is 'Each queue that has unfinished or dead tasks or settings, with its counts by state, its oldest ready task, pause and settings. Counts what is there: with very many tasks this takes its time.';
+comment on view taskq.queues is 'Each queue that has unfinished or dead tasks or settings, with its counts by state, its oldest ready task, pause and settings. Where no keeper is at work it counts what is there, which takes its time with very many tasks.';
 comment on column taskq.queues.queue is 'Name of the queue.';
 comment on column taskq.queues.ready is 'Tasks that are due and wait for a worker.';
 comment on column taskq.queues.scheduled is 'Tasks that are due later, retries included.';
 comment on column taskq.queues.running is 'Tasks that a worker holds.';
 comment on column taskq.queues.dead is 'Dead letters.';
+comment on column taskq.queues.counted_at is 'When the tasks were last counted one by one; since then ready, scheduled and running have followed each commit.';
+comment on column taskq.queues.exact is 'Whether nothing has made these counts doubtful since. They are counted again when something has: a restart, a prepared transaction.';
 comment on column taskq.queues.oldest_ready_at is 'Since when the oldest ready task has been due.';
 comment on column taskq.queues.oldest_ready_age is 'How long that is.';
 comment on column taskq.queues.paused_at is 'Since when the queue is paused; NULL if it is not.';
@@ -52,6 +121,32 @@ comment on column taskq.queues.paused_by is 'Who paused it.';
 comment on column taskq.queues.lease is 'The lease of its tasks, unless the claim or the type says otherwise.';
 comment on column taskq.queues.retention is 'How long its finished tasks stay online.';
 comment on column taskq.queues.dead_letters_limit is 'An alert is raised above so many dead letters.';
+
+create view taskq.workers as
+  select w.worker, w.queues, w.first_seen_at, w.seen_at, w.claimed_at, w.claims, w.claimed
+    from taskq._workers_seen() w;
+comment on view taskq.workers is 'The workers that have called claim or wait lately. Kept in shared memory: empty where the library is not preloaded. At most 512, those not seen for longest forgotten first. What each of them holds is in running.';
+comment on column taskq.workers.worker is 'The name that it gives in its claims.';
+comment on column taskq.workers.queues is 'The queues that it last asked for; NULL: all.';
+comment on column taskq.workers.first_seen_at is 'When it was seen first.';
+comment on column taskq.workers.seen_at is 'When it was seen last, with or without a task to get.';
+comment on column taskq.workers.claimed_at is 'When it last got a task.';
+comment on column taskq.workers.claims is 'How often it has asked.';
+comment on column taskq.workers.claimed is 'How many tasks it got.';
+
+create view taskq.history as
+  select s.at, s.queue, s.task_type, s.seconds,
+         s.ready, s.scheduled, s.running, s.blocked, s.oldest_ready_age,
+         s.enqueued, s.started, s.succeeded, s.failed, s.retried, s.dead, s.expired, s.cancelled,
+         s.enqueued operator(pg_catalog./) s.seconds as enqueued_per_second,
+         s.started operator(pg_catalog./) s.seconds as started_per_second,
+         s.succeeded operator(pg_catalog./) s.seconds as succeeded_per_second,
+         s.waiting_p50, s.waiting_p95, s.run_p50, s.run_p95, s.total_p50, s.total_p95, s.claimers
+    from taskq.sample s;
+comment on view taskq.history is 'What each queue and task type did, a row every 10 seconds while it has tasks or had any since the last one. For a backlog curve sum ready by at; fast with a condition on at.';
+comment on column taskq.history.enqueued_per_second is 'enqueued, divided by seconds.';
+comment on column taskq.history.started_per_second is 'started, divided by seconds.';
+comment on column taskq.history.succeeded_per_second is 'succeeded, divided by seconds.';
 
 create view taskq.task_types as
   select t.name as task_type,
@@ -140,7 +235,7 @@ begin
                                     and n.nspname operator(pg_catalog.=) 'taskq'
       join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) v.oid and a.attnum operator(pg_catalog.>) 0
       join (values ('tasks', 'task'), ('running', 'task'), ('finished', 'done'), ('dead_letters', 'dead_letter'),
-                   ('alerts', 'alert'), ('duties', 'duty')) pair(view, base) on pair.view operator(pg_catalog.=) v.relname
+                   ('alerts', 'alert'), ('duties', 'duty'), ('history', 'sample')) pair(view, base) on pair.view operator(pg_catalog.=) v.relname
       join pg_catalog.pg_class t on t.relnamespace operator(pg_catalog.=) n.oid and t.relname operator(pg_catalog.=) pair.base
       join pg_catalog.pg_attribute b on b.attrelid operator(pg_catalog.=) t.oid
                                     and b.attname operator(pg_catalog.=) a.attname

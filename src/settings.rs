@@ -7,6 +7,9 @@ pub static MAX_PAYLOAD_BYTES: GucSetting<i32> = GucSetting::<i32>::new(1024 * 10
 pub static KEEPER: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static KEEPER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 pub static ARCHIVE_RETENTION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
+/// Read by SQL only (sql/sample.sql).
+static SAMPLE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(10);
+static SAMPLE_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(7 * 24 * 60);
 pub static TEST_CLOCK: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 
 pub fn init() {
@@ -45,6 +48,26 @@ pub fn init() {
         &ARCHIVE_RETENTION,
         GucContext::Suset,
         GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"taskq.sample_interval",
+        c"How often the keeper takes a sample of what the queues do.",
+        c"taskq.history shows the samples; forecasts are made from those of the last 15 minutes.",
+        &SAMPLE_INTERVAL,
+        1,
+        300,
+        GucContext::Suset,
+        GucFlags::UNIT_S,
+    );
+    GucRegistry::define_int_guc(
+        c"taskq.sample_retention",
+        c"How long the samples in taskq.history are kept.",
+        c"Older ones are deleted by the sample duty. Forecasts need the last 15 minutes.",
+        &SAMPLE_RETENTION,
+        60,
+        10 * 366 * 24 * 60,
+        GucContext::Suset,
+        GucFlags::UNIT_MIN,
     );
     GucRegistry::define_string_guc(
         c"taskq.test_clock",

@@ -51,7 +51,15 @@ pub fn run() {
     if !alone() {
         process::leave();
     }
+    let extension = process::transaction(installed).unwrap_or(Oid::INVALID);
+    if let Some(mut shared) = shared::lock() {
+        let id = transaction::database();
+        if shared.database(id).is_some_and(|database| database.extension != extension.to_u32()) {
+            shared.forget(|database| database == id);
+        }
+    }
     tell_shared(|database| {
+        database.extension = extension.to_u32();
         database.keeper = Process::current();
         // Whatever happened while there was none.
         database.look_everywhere = true;
@@ -60,6 +68,7 @@ pub fn run() {
         database.wake_at = Moment::DISTANT_PAST;
     });
     let mut keeper = Keeper {
+        extension,
         begin: Instant::now(),
         duties: Vec::new(),
         looked_at: None,
@@ -74,6 +83,7 @@ pub fn run() {
 }
 
 struct Keeper {
+    extension: Oid,
     begin: Instant,
     duties: Vec<Duty>,
     looked_at: Option<Instant>,
@@ -106,7 +116,7 @@ impl Keeper {
         }
         self.looked_at = Some(Instant::now());
         let (duties, prepared) = process::transaction(|| {
-            let duties = duties();
+            let duties = duties(self.extension);
             let noted = noted_prepared();
             // Whether some have ended is only asked while there were some.
             let asked = noted != self.prepared.0 || !self.prepared.1.is_empty() || self.duties.is_empty();
@@ -139,7 +149,7 @@ impl Keeper {
             }
             let begin = Instant::now();
             let name = duty.name.as_str();
-            match process::attempt(|| if installed() { run_duty(name) } else { 0 }) {
+            match process::attempt(|| if installed().is_some() { run_duty(name) } else { 0 }) {
                 Ok(rows) => {
                     // A round is bounded; one that found something may have left some.
                     duty.next = if rows > 0 { begin } else { begin + duty.every };
@@ -148,8 +158,8 @@ impl Keeper {
                     duty.next = begin + duty.every;
                     // Should this fail, too, there is nothing more to do than go on.
                     let _ = process::attempt(|| {
-                        if installed() {
-                            note_failure(name, &code)
+                        if installed().is_some() {
+                            note_failure(name, &code);
                         }
                     });
                 }
@@ -232,10 +242,10 @@ fn prepared_now() -> HashSet<String> {
     }))
 }
 
-/// The duties and how often each is due. Leaves if the extension was dropped or the keeper was
-/// switched off.
-fn duties() -> Vec<(String, Duration)> {
-    if !installed() {
+/// The duties and how often each is due. Leaves if the extension was dropped (another one that was
+/// created since has its own keeper) or the keeper was switched off.
+fn duties(extension: Oid) -> Vec<(String, Duration)> {
+    if installed() != Some(extension) {
         if let Some(mut shared) = shared::lock() {
             let id = transaction::database();
             shared.forget(|database| database == id);
@@ -261,18 +271,18 @@ fn switched_off() -> bool {
     !KEEPER.get() || or_fail(Spi::run_freely(|spi| Ok(!spi.execute(&SWITCHED_OFF, &[])?.is_empty())))
 }
 
-/// Whether the extension is there. If so, it stays until this transaction ends: DROP EXTENSION
+/// The extension, if it is there. If so, it stays until this transaction ends: DROP EXTENSION
 /// waits for us, and does not meet us half way, where one of us would end in a deadlock.
-fn installed() -> bool {
+fn installed() -> Option<Oid> {
     let mut found = extension();
     while let Some(oid) = found {
         process::lock_extension(oid);
         found = extension();
         if found == Some(oid) {
-            return true;
+            break;
         }
     }
-    false
+    found
 }
 
 fn extension() -> Option<Oid> {
@@ -286,7 +296,7 @@ fn extension() -> Option<Oid> {
 /// DROP and CREATE EXTENSION, is waited for.
 fn alone() -> bool {
     for _ in 0..TRIES {
-        match process::transaction(|| installed().then(only_one)) {
+        match process::transaction(|| installed().map(|_| only_one())) {
             None => return false,
             Some(true) => return true,
             Some(false) => process::sleep(TRY_AGAIN),

@@ -31,16 +31,12 @@ impl Shared {
         Some(database)
     }
 
-    /// Forgets what is kept for databases that are gone, or have taskq no more.
+    /// Forgets what is kept for databases that are gone, or have taskq no more. (Waiters go with their
+    /// sessions.)
     pub fn forget(&mut self, is_gone: impl Fn(u32) -> bool) {
         for database in &mut self.databases {
             if database.oid != 0 && is_gone(database.oid) {
                 database.oid = 0;
-            }
-        }
-        for waiter in &mut self.waiters {
-            if is_gone(waiter.database) {
-                waiter.database = 0;
             }
         }
         for worker in &mut self.workers {

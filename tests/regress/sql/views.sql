@@ -45,6 +45,23 @@ rollback;
 -- queues
 select queue, ready, scheduled, running, dead, taskq._now() - oldest_ready_at as oldest, oldest_ready_age, paused_at, paused_by, lease, retention, dead_letters_limit
   from taskq.queues;
+-- its counts are those of the shared memory where they are kept, summed up over the types; the rest is read
+select counted_at = taskq._now() as now, exact from taskq.queues;
+begin;
+create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select timestamptz ''2030-01-01'', false';
+create or replace function taskq._figures()
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
+                 retried bigint, dead bigint, expired bigint, cancelled bigint) language sql as
+$$ values ('q', 'a', 1000::bigint, 2000::bigint, 3000::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint),
+          ('q', 'b', 50, 60, 70, 1, 1, 1, 1, 1, 1, 1, 1), ('r', 'a', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1) $$;
+select queue, ready, scheduled, running, dead, counted_at = '2030-01-01' as counted_then, exact, oldest_ready_age from taskq.queues;
+-- and then no task is counted
+create or replace function taskq._count_tasks(queue text, now timestamptz) returns table (ready bigint, scheduled bigint, running bigint) language plpgsql as
+$$ begin raise 'counted'; end $$;
+select count(*) from taskq.queues;
+create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select now(), true where false';
+select test.error('select from taskq.queues');
+rollback;
 -- those that are only configured, or have only dead letters, are there, too; those that never were are not
 select taskq.configure_queue('configured', '{}'), taskq.pause('paused') \gset ignored_
 select taskq.complete(c.id, c.token) from taskq.enqueue('f', queue => 'finished') e, taskq.claim(1, array['finished']) c;
