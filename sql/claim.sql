@@ -9,7 +9,8 @@
 -- A task whose lease is over is taken back first, as by the keeper.
 -- Errors: 22023 for a negative or NULL n, a bad queue name or lease; 40001 above READ COMMITTED.
 -- Locks: the rows it returns and those it takes back. Skips rows that others have locked.
--- Writes: task (heap-only); for tasks taken back also dead_letter, done, unique_key.
+-- Writes: task (heap-only); slot and rate_token if the queue has a limit or a rate; for tasks with a
+--   group_key group_turn and parked, and those that are parked; for tasks taken back also dead_letter, done, unique_key.
 create function taskq.claim(
   n      integer = 1,
   queues text[] = null,
@@ -25,6 +26,7 @@ create function taskq.claim(
     attempt          integer,
     max_retries      integer,
     priority         integer,
+    group_key        text,
     enqueued_at      timestamptz,
     lease_expires_at timestamptz)
   language c volatile security definer rows 10 set search_path = pg_catalog, pg_temp

@@ -12,6 +12,7 @@
 --                                  NULL, 'error' raises TQ002; 'replace' gives a waiting holder
 --                                  the new payload, headers, priority and run_at, raises TQ002
 --                                  for a running one, and is as 'ignore' for a finished one
+--   group_key                      at most one task of this group runs at a time in its queue
 -- Errors: 22023 for a bad argument, 54000 if payload and headers exceed taskq.max_payload_bytes,
 --   TQ002 as said.
 -- Writes: unique_key if a key is given, task.
@@ -27,6 +28,7 @@ create function taskq.enqueue(
   unique_until text = 'finished',
   unique_for   interval = null,
   on_conflict  text = 'ignore',
+  group_key    text = null,
   headers      jsonb = null)
   returns bigint
   language c volatile security definer set search_path = pg_catalog, pg_temp

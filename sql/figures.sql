@@ -3,7 +3,7 @@
 -- and these functions return no rows.
 
 create function taskq._figures()
-  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint,
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint,
                  enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
                  expired bigint, cancelled bigint)
   language c volatile security definer rows 50 set search_path = pg_catalog, pg_temp
@@ -19,7 +19,7 @@ comment on function taskq._figures_state() is
   'When the tasks were last counted for _figures, and whether the figures have been exact since. No row without shared memory or before the first count.';
 
 create function taskq._take_figures()
-  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint,
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint,
                  enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
                  expired bigint, cancelled bigint,
                  waiting_p50 double precision, waiting_p95 double precision,

@@ -127,6 +127,50 @@ create constraint trigger limits_changed after insert or update of max_running, 
   deferrable initially deferred
   for each row execute function taskq._limits_changed();
 
+-- Mends the turns of groups: gives back those whose task does not run, lets a parked task of each group
+-- whose turn is free return, and forgets turns that nobody needs.
+-- Writes: group_turn, parked, task. Passes by rows that others have locked.
+create function taskq._mend_groups() returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_free record;
+begin
+  -- A task and its turn change in one transaction, so one snapshot sees both or none.
+  update taskq.group_turn g set task_id = null
+   where (g.queue, g.group_key) in (
+           select u.queue, u.group_key from taskq.group_turn u
+            where u.task_id is not null
+              and not exists (select from taskq.task t where t.id = u.task_id and t.state = 'running')
+              for update skip locked);
+  for v_free in
+    select p.queue, p.group_key
+      from (select distinct x.queue, x.group_key from taskq.parked x) p
+      left join taskq.group_turn g on g.queue = p.queue and g.group_key = p.group_key
+     where g.task_id is null
+     limit 1000
+  loop
+    perform taskq._unpark_next(v_free.queue, v_free.group_key);
+  end loop;
+  delete from taskq.group_turn g
+   where (g.queue, g.group_key) in (
+           select f.queue, f.group_key from taskq.group_turn f
+            where f.task_id is null
+              and not exists (select from taskq.parked p where p.queue = f.queue and p.group_key = f.group_key)
+              -- as who makes one: see sql/statements/turn_make.sql
+              and pg_try_advisory_xact_lock(1952539500, (hashtext(f.queue) & ~63) | (hashtext(f.group_key) & 63))
+            limit 1000
+              for update skip locked);
+end
+$$;
+comment on function taskq._mend_groups() is
+  'Mends turns of groups that do not fit what runs, so that no turn is ever lost.';
+
+create function taskq._unpark_next(queue text, group_key text) returns void
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_unpark_next';
+comment on function taskq._unpark_next(text, text) is
+  'The first parked task of a group returns to its place.';
+
 -- One round of the limits duty: slots that do not fit what runs are mended. There should be none: this is
 -- for claims that outlasted the setting of a limit, for restored dumps, and for changes by hand.
 create function taskq._duty_limits() returns bigint
@@ -152,8 +196,11 @@ begin
       end if;
     end if;
   end loop;
+  if exists (select from taskq.group_turn) or exists (select from taskq.parked) then
+    perform taskq._mend_groups();
+  end if;
   return 0;
 end
 $$;
 comment on function taskq._duty_limits() is
-  'One round of the limits duty: mends slots that do not fit the tasks that run.';
+  'One round of the limits duty: mends slots and turns of groups that do not fit the tasks that run.';

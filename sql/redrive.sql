@@ -67,10 +67,10 @@ begin
     end if;
     delete from taskq.dead_letter d where d.id = v_task.id;
     insert into taskq.task (id, queue, priority, run_at, token, max_retries, enqueued_at, redriven_at, bytes, task_type,
-                            unique_key, unique_until, payload, headers, progress, errors)
+                            unique_key, unique_until, group_key, payload, headers, progress, errors)
     values (v_task.id, v_task.queue, v_task.priority, v_now + v_step * redriven, v_task.token, v_task.max_retries,
             v_task.enqueued_at, v_now, v_task.bytes, v_task.task_type, v_task.unique_key, v_task.unique_until,
-            v_task.payload, v_task.headers, v_task.progress, v_task.errors);
+            v_task.group_key, v_task.payload, v_task.headers, v_task.progress, v_task.errors);
     perform taskq._note_redriven(v_task.queue, v_task.task_type, v_now + v_step * redriven, v_task.enqueued_at);
     redriven := redriven + 1;
     v_redriven := v_redriven || v_task.id;
@@ -135,7 +135,7 @@ begin
   else
     with doomed as (
       select t.id from taskq.task t
-       where t.state = 'waiting' and taskq._displayed_state(t.state, t.run_at, v_now) = purge.state
+       where t.state = 'waiting' and taskq._displayed_state(t.state, t.run_at, v_now) in (purge.state, case purge.state when 'ready' then 'blocked' end)
          and (purge.queue is null or t.queue = purge.queue) and (purge.task_type is null or t.task_type = purge.task_type)
          and t.enqueued_at < v_before
        order by t.id
@@ -143,6 +143,8 @@ begin
     ), gone as (
       delete from taskq.task t using doomed d where t.id = d.id
       returning t.id, t.queue, t.task_type, t.run_at, t.enqueued_at, t.unique_key
+    ), returned as (
+      delete from taskq.parked p using gone g where p.id = g.id
     ), freed as (
       delete from taskq.unique_key k using gone g
        where k.task_type = g.task_type and k.key = g.unique_key and k.task_id = g.id

@@ -7,7 +7,7 @@
 -- that are not there any more do not count (those of a queue with a retention of 0, purged ones), and
 -- of the finished tasks the last 100,000 of each queue.
 create function taskq._figures_from_tables(since timestamptz, until timestamptz)
-  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint,
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint,
                  enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
                  expired bigint, cancelled bigint,
                  waiting_p50 double precision, waiting_p95 double precision,
@@ -33,8 +33,10 @@ create function taskq._figures_from_tables(since timestamptz, until timestamptz)
   standing as (
     select t.queue, t.task_type,
            count(*) filter (where t.state = 'waiting' and t.run_at <= _figures_from_tables.until) as ready,
-           count(*) filter (where t.state = 'waiting' and t.run_at > _figures_from_tables.until) as scheduled,
-           count(*) filter (where t.state = 'running') as running
+           count(*) filter (where t.state = 'waiting' and t.run_at > _figures_from_tables.until
+                                  and t.run_at < 'infinity') as scheduled,
+           count(*) filter (where t.state = 'running') as running,
+           count(*) filter (where t.state = 'waiting' and t.run_at = 'infinity') as blocked
       from taskq.task t
      group by t.queue, t.task_type
   ),
@@ -97,7 +99,7 @@ create function taskq._figures_from_tables(since timestamptz, until timestamptz)
      group by m.queue
   )
   select w.queue, w.task_type, coalesce(s.ready, 0), coalesce(s.scheduled, 0), coalesce(s.running, 0),
-         coalesce(h.enqueued, 0), coalesce(h.started, 0), coalesce(h.succeeded, 0), coalesce(h.failed, 0),
+         coalesce(s.blocked, 0), coalesce(h.enqueued, 0), coalesce(h.started, 0), coalesce(h.succeeded, 0), coalesce(h.failed, 0),
          coalesce(h.retried, 0), coalesce(h.dead, 0), coalesce(h.expired, 0), coalesce(h.cancelled, 0),
          h.waiting[1], h.waiting[2], h.run[1], h.run[2], h.total[1], h.total[2], coalesce(c.workers, 0)
     from (select x.queue, x.task_type from standing x union select y.queue, y.task_type from happened y) w
@@ -150,20 +152,21 @@ begin
     ), claimer as (
       select q.queue, count(*) as workers
         from (select distinct f.queue from figure f) q
-        join taskq._workers_seen() w on w.seen_at >= v_since and (w.queues is null or q.queue = any (w.queues))
+        join taskq._workers_seen() w on w.seen_at >= least(v_since, v_now - interval '30 seconds')  -- it may be waiting
+                                         and (w.queues is null or q.queue = any (w.queues))
        group by q.queue
     )
     insert into taskq.sample (at, queue, task_type, seconds, enqueued, started, succeeded, failed, retried, dead, expired,
                               cancelled, ready, scheduled, running, blocked, oldest_ready_age, waiting_p50, waiting_p95,
                               run_p50, run_p95, total_p50, total_p95, claimers)
     select v_now, f.queue, f.task_type, extract(epoch from v_now - v_since), f.enqueued, f.started, f.succeeded, f.failed,
-           f.retried, f.dead, f.expired, f.cancelled, f.ready, f.scheduled, f.running, 0, v_now - o.run_at, f.waiting_p50,
+           f.retried, f.dead, f.expired, f.cancelled, f.ready, f.scheduled, f.running, f.blocked, v_now - o.run_at, f.waiting_p50,
            f.waiting_p95, f.run_p50, f.run_p95, f.total_p50, f.total_p95, coalesce(f.claimers, c.workers, 0)
       from figure f
       left join claimer c on c.queue = f.queue
       left join taskq._oldest_ready o on o.queue = f.queue collate "C"
      where not starts_with(f.queue, 'taskq.')
-       and (f.ready > 0 or f.scheduled > 0 or f.running > 0 or f.enqueued > 0 or f.started > 0 or f.succeeded > 0
+       and (f.ready > 0 or f.scheduled > 0 or f.running > 0 or f.blocked > 0 or f.enqueued > 0 or f.started > 0 or f.succeeded > 0
             or f.failed > 0 or f.cancelled > 0);
     -- (a changed interval counts for the keeper from here on)
     update taskq.duty d set counted_until = v_now, every = v_interval where d.name = 'sample';

@@ -21,6 +21,7 @@
 --      --------------           --------
 --      waiting, run_at later    scheduled      nothing promotes a task: the clock
 --      waiting, run_at due      ready          alone makes a scheduled one ready
+--      waiting, run_at infinity blocked        another task of its group runs (see parked)
 --      running                  running
 --
 -- Order of claims: priority (higher first), run_at, id. The index task_ready_idx
@@ -141,6 +142,7 @@ create table taskq.task (
   task_type           text collate "C" not null,
   unique_key          text collate "C",
   unique_until        text collate "C",
+  group_key           text collate "C",
   cancel_reason       text,
   payload             jsonb not null,
   headers             jsonb,
@@ -163,7 +165,7 @@ comment on index taskq.task_ready_idx is 'The lanes in the order of claims. Cont
 comment on column taskq.task.id is 'The id that enqueue returned. Rises, with gaps.';
 comment on column taskq.task.queue is 'The queue it waits in, resolved when it was enqueued.';
 comment on column taskq.task.priority is 'Higher is claimed first, -100 to 100.';
-comment on column taskq.task.run_at is 'Not claimed before this moment. A retry moves it; a lease that ends does not.';
+comment on column taskq.task.run_at is 'Not claimed before this moment. A retry moves it; a lease that ends does not. Infinity: it is parked, see the table parked.';
 comment on column taskq.task.state is 'waiting or running. Whether a waiting task is shown as ready or scheduled depends on run_at and the clock.';
 comment on column taskq.task.token is 'Changes, and rises, with each claim; only its holder may complete, fail, extend or release. Stays below 2^53.';
 comment on column taskq.task.attempt is 'Claims since it was enqueued or redriven, less releases.';
@@ -178,6 +180,7 @@ comment on column taskq.task.bytes is 'Size of payload and headers, as binary js
 comment on column taskq.task.task_type is 'Names the handler in the worker.';
 comment on column taskq.task.unique_key is 'The unique key it was enqueued with; who has it now is in unique_key.';
 comment on column taskq.task.unique_until is 'Until when it holds the key: finished, or started (its first claim).';
+comment on column taskq.task.group_key is 'At most one task of each queue and group runs at a time.';
 comment on column taskq.task.cancel_reason is 'The reason given with the request to cancel.';
 comment on column taskq.task.payload is 'What the handler is to work on.';
 comment on column taskq.task.headers is 'What travels beside the payload: trace ids, tenant, version.';
@@ -255,6 +258,41 @@ comment on column taskq.rate_token.queue is 'The queue.';
 comment on column taskq.rate_token.token is 'Counts from 1.';
 comment on column taskq.rate_token.free_at is 'When it may be used again.';
 
+-- ---------------------------------------------------------------------------
+-- group_turn, parked: only for tasks with a group_key
+-- ---------------------------------------------------------------------------
+-- A claim takes the turn of a group for the task that it takes, passing by turns that others have
+-- locked. A due task whose group's turn is taken is parked: its run_at becomes infinity, so that no
+-- claim reads it again, and its place is kept here. When the turn is given back, the first parked task of
+-- the group returns to its place.
+
+create table taskq.group_turn (
+  queue     text collate "C",
+  group_key text collate "C",
+  task_id   bigint,
+  primary key (queue, group_key)
+) with (fillfactor = 50);
+comment on table taskq.group_turn is 'The turn of each group that has had a task running lately: at most one task of a group runs at a time.';
+comment on column taskq.group_turn.queue is 'Groups of different queues do not meet.';
+comment on column taskq.group_turn.group_key is 'The group, 1 to 512 bytes.';
+comment on column taskq.group_turn.task_id is 'The running task of the group; NULL if none is.';
+
+create table taskq.parked (
+  id        bigint primary key,
+  queue     text collate "C" not null,
+  group_key text collate "C" not null,
+  priority  integer not null,
+  run_at    timestamptz not null
+);
+create index parked_order_idx on taskq.parked (queue, group_key, priority desc, run_at, id);
+comment on table taskq.parked is 'Tasks that were due when another one of their group ran. Each is in task, too, with run_at infinity.';
+comment on index taskq.parked_order_idx is 'The order in which they get their turn.';
+comment on column taskq.parked.id is 'The task.';
+comment on column taskq.parked.queue is 'Its queue.';
+comment on column taskq.parked.group_key is 'Its group.';
+comment on column taskq.parked.priority is 'Its priority.';
+comment on column taskq.parked.run_at is 'The run_at that it returns to.';
+
 create table taskq.claim_gate ();
 comment on table taskq.claim_gate is 'Always empty. Every claim holds a weak lock on it; one that sets max_running waits for the claims that do not know of the limit yet.';
 
@@ -280,6 +318,7 @@ create table taskq.dead_letter (
   worker          text not null,
   unique_key      text collate "C",
   unique_until    text collate "C",
+  group_key       text collate "C",
   payload         jsonb not null,
   headers         jsonb,
   progress        jsonb,
@@ -304,6 +343,7 @@ comment on column taskq.dead_letter.bytes is 'Size of payload and headers.';
 comment on column taskq.dead_letter.worker is 'The worker of its last run.';
 comment on column taskq.dead_letter.unique_key is 'The unique key it was enqueued with. It has let go of it.';
 comment on column taskq.dead_letter.unique_until is 'Until when it will hold the key when it is redriven: finished or started.';
+comment on column taskq.dead_letter.group_key is 'Its group.';
 comment on column taskq.dead_letter.payload is 'Its payload.';
 comment on column taskq.dead_letter.headers is 'Its headers.';
 comment on column taskq.dead_letter.progress is 'What its worker last reported.';
@@ -333,6 +373,7 @@ create table taskq.done (
   finished_at   timestamptz not null,
   worker        text,
   unique_key    text collate "C",
+  group_key     text collate "C",
   cancel_reason text,
   payload       jsonb not null,
   headers       jsonb,
@@ -360,6 +401,7 @@ comment on column taskq.done.claimed_at is 'When its last run began; NULL if it 
 comment on column taskq.done.finished_at is 'When it finished.';
 comment on column taskq.done.worker is 'The worker of its last run.';
 comment on column taskq.done.unique_key is 'The unique key it held.';
+comment on column taskq.done.group_key is 'Its group.';
 comment on column taskq.done.cancel_reason is 'The reason given with cancel.';
 comment on column taskq.done.payload is 'Its payload.';
 comment on column taskq.done.headers is 'Its headers.';
@@ -530,6 +572,8 @@ select pg_catalog.pg_extension_config_dump('taskq.task_id_seq', '');
 select pg_catalog.pg_extension_config_dump('taskq.task', '');
 select pg_catalog.pg_extension_config_dump('taskq.unique_key', '');
 select pg_catalog.pg_extension_config_dump('taskq.once_key', '');
+select pg_catalog.pg_extension_config_dump('taskq.group_turn', '');
+select pg_catalog.pg_extension_config_dump('taskq.parked', '');
 select pg_catalog.pg_extension_config_dump('taskq.dead_letter', '');
 select pg_catalog.pg_extension_config_dump('taskq.done', '');
 select pg_catalog.pg_extension_config_dump('taskq.done_default', '');

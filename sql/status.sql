@@ -172,16 +172,17 @@ create function taskq.status(id bigint)
     last_error         text)
   language sql stable security definer rows 1 set search_path = pg_catalog, pg_temp as $$
   select taskq._displayed_state(t.state, t.run_at, c.now), t.queue, t.task_type, t.priority, t.attempt,
-         t.max_retries, t.enqueued_at, t.run_at,
+         t.max_retries, t.enqueued_at, c.run_at,
          a.tasks_ahead, e.start_at, coalesce(e.finish_at, r.finish_at),
          t.claimed_at, t.lease_expires_at, t.worker,
          t.cancel_requested_at is not null, null::timestamptz, t.progress, null::jsonb, taskq._last_error(t.errors)
     from taskq.task t
-   cross join lateral (select taskq._view_time() as now offset 0) c
+    left join taskq.parked p on p.id = t.id
+   cross join lateral (select taskq._view_time() as now, coalesce(p.run_at, t.run_at) as run_at offset 0) c
    cross join lateral (
      select case t.state when 'running' then 0
-                         else taskq._tasks_ahead(t.queue, t.priority, t.run_at, t.id, c.now) end as tasks_ahead offset 0) a
-    left join lateral taskq._expect(t.queue, t.task_type, a.tasks_ahead, t.run_at, c.now) e on t.state = 'waiting'
+                         else taskq._tasks_ahead(t.queue, t.priority, c.run_at, t.id, c.now) end as tasks_ahead offset 0) a
+    left join lateral taskq._expect(t.queue, t.task_type, a.tasks_ahead, c.run_at, c.now) e on t.state = 'waiting'
     left join lateral (
       select greatest(t.claimed_at + u.usual_run, c.now) as finish_at
         from (select taskq._usual_run(t.queue, t.task_type, c.now) as usual_run offset 0) u
@@ -202,7 +203,7 @@ create function taskq.status(id bigint)
   limit 1
 $$;
 comment on function taskq.status is
-  'Where a task is: scheduled, ready, running, succeeded, cancelled or dead, with its times, progress, result and last error, how many tasks are ahead of it and when it is expected to start and finish. No row if there is no such task.';
+  'Where a task is: scheduled, ready, blocked, running, succeeded, cancelled or dead, with its times, progress, result and last error, how many tasks are ahead of it and when it is expected to start and finish. No row if there is no such task.';
 
 -- cancel: ends a waiting task at once; asks the worker of a running one to stop (extend tells
 -- it), and lets complete still succeed. With force a running one ends at once, and every verb of

@@ -40,10 +40,11 @@ comment on function taskq._view_time() is
 create function taskq._displayed_state(state text, run_at timestamptz, at timestamptz) returns text
   language sql immutable parallel safe
   return case when _displayed_state.state operator(pg_catalog.<>) 'waiting' then _displayed_state.state
+              when _displayed_state.run_at operator(pg_catalog.=) 'infinity' then 'blocked'
               when _displayed_state.run_at operator(pg_catalog.>) _displayed_state.at then 'scheduled'
               else 'ready' end;
 comment on function taskq._displayed_state(text, timestamptz, timestamptz) is
-  'The state that people see: a waiting task is ready or scheduled.';
+  'The state that people see: a waiting task is ready, scheduled or blocked.';
 
 create function taskq._add_error(errors jsonb, attempt integer, at timestamptz, worker text, error text) returns jsonb
   language sql stable parallel safe

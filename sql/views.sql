@@ -64,11 +64,12 @@ comment on function taskq._figures_kept() is
 -- Counts come from shared memory if they are kept there; otherwise they are made here. (In a function, because
 -- the planner cannot know that it is not called: it would expect long work, and compile the query.)
 create function taskq._count_tasks(queue text, now timestamptz)
-  returns table (ready bigint, scheduled bigint, running bigint)
+  returns table (ready bigint, scheduled bigint, running bigint, blocked bigint)
   language sql stable security definer rows 1 set search_path = pg_catalog, pg_temp as $$
   select count(*) filter (where t.state = 'waiting' and t.run_at <= _count_tasks.now),
-         count(*) filter (where t.state = 'waiting' and t.run_at > _count_tasks.now),
-         count(*) filter (where t.state = 'running')
+         count(*) filter (where t.state = 'waiting' and t.run_at > _count_tasks.now and t.run_at < 'infinity'),
+         count(*) filter (where t.state = 'running'),
+         count(*) filter (where t.state = 'waiting' and t.run_at = 'infinity')
     from taskq.task t where t.queue = _count_tasks.queue
 $$;
 comment on function taskq._count_tasks(text, timestamptz) is
@@ -79,19 +80,20 @@ create view taskq.queues as
     select s.counted_at, s.exact from taskq._figures_kept() s
   ), figure as materialized (
     select f.queue, pg_catalog.sum(f.ready)::bigint as ready, pg_catalog.sum(f.scheduled)::bigint as scheduled,
-           pg_catalog.sum(f.running)::bigint as running
+           pg_catalog.sum(f.running)::bigint as running, pg_catalog.sum(f.blocked)::bigint as blocked
       from taskq._figures() f group by f.queue
   )
   select n.name as queue,
          case when s.counted_at is null then c.ready else coalesce(f.ready, 0) end as ready,
          case when s.counted_at is null then c.scheduled else coalesce(f.scheduled, 0) end as scheduled,
          case when s.counted_at is null then c.running else coalesce(f.running, 0) end as running,
+         case when s.counted_at is null then c.blocked else coalesce(f.blocked, 0) end as blocked,
          d.dead,
          coalesce(s.counted_at, clock.at) as counted_at,
          coalesce(s.exact, true) as exact,
          o.run_at as oldest_ready_at,
          clock.at operator(pg_catalog.-) o.run_at as oldest_ready_age,
-         q.paused_at, q.paused_by,
+         q.paused_at, q.paused_by, q.max_running, q.rate, q.burst,
          coalesce(q.lease, taskq._default_lease()) as lease,
          coalesce(q.retention, taskq._default_retention()) as retention,
          coalesce(q.dead_letters_limit, 3) as dead_letters_limit
@@ -103,7 +105,7 @@ create view taskq.queues as
     left join taskq._oldest_ready o on o.queue operator(pg_catalog.=) n.name
     left join lateral (
       -- (offset 0: the condition stays in here, and is looked at before the function is called)
-      select x.ready, x.scheduled, x.running from taskq._count_tasks(n.name, clock.at) x where s.counted_at is null offset 0) c on true
+      select x.ready, x.scheduled, x.running, x.blocked from taskq._count_tasks(n.name, clock.at) x where s.counted_at is null offset 0) c on true
    cross join lateral (
      select pg_catalog.count(*) as dead from taskq.dead_letter x where x.queue operator(pg_catalog.=) n.name) d;
 comment on view taskq.queues is 'Each queue that has unfinished or dead tasks or settings, with its counts by state, its oldest ready task, pause and settings. Where no keeper is at work it counts what is there, which takes its time with very many tasks.';
@@ -111,6 +113,10 @@ comment on column taskq.queues.queue is 'Name of the queue.';
 comment on column taskq.queues.ready is 'Tasks that are due and wait for a worker.';
 comment on column taskq.queues.scheduled is 'Tasks that are due later, retries included.';
 comment on column taskq.queues.running is 'Tasks that a worker holds.';
+comment on column taskq.queues.blocked is 'Tasks that are due while another one of their group runs.';
+comment on column taskq.queues.max_running is 'No more of its tasks run at once; NULL: no limit.';
+comment on column taskq.queues.rate is 'No more of its tasks begin in a time; NULL: no limit.';
+comment on column taskq.queues.burst is 'How many of them may begin at once; NULL: the number in the rate.';
 comment on column taskq.queues.dead is 'Dead letters.';
 comment on column taskq.queues.counted_at is 'When the tasks were last counted one by one; since then ready, scheduled and running have followed each commit.';
 comment on column taskq.queues.exact is 'Whether nothing has made these counts doubtful since. They are counted again when something has: a restart, a prepared transaction.';
@@ -175,12 +181,16 @@ comment on column taskq.task_types.updated_at is 'When it was last configured.';
 create view taskq.tasks as
   select t.id, t.queue, t.task_type,
          taskq._displayed_state(t.state, t.run_at, taskq._view_time()) as state,
-         t.priority, t.run_at, t.attempt, t.max_retries, t.enqueued_at, t.claimed_at, t.lease_expires_at, t.worker,
+         t.priority,
+         case when t.run_at operator(pg_catalog.=) 'infinity'
+              then (select p.run_at from taskq.parked p where p.id operator(pg_catalog.=) t.id) else t.run_at end as run_at,
+         t.attempt, t.max_retries, t.enqueued_at, t.claimed_at, t.lease_expires_at, t.worker, t.group_key,
          t.cancel_requested_at, t.cancel_reason, t.redriven_at, t.unique_key, t.bytes, t.payload, t.headers, t.progress,
          taskq._last_error(t.errors) as last_error, t.errors
     from taskq.task t;
 comment on view taskq.tasks is 'Every unfinished task with the state that people see. Streams: use a LIMIT, a queue or an id.';
-comment on column taskq.tasks.state is 'ready, scheduled or running.';
+comment on column taskq.tasks.state is 'ready, scheduled, blocked or running.';
+comment on column taskq.tasks.run_at is 'Not claimed before this moment; of a blocked task the moment at which it was due.';
 comment on column taskq.tasks.last_error is 'The newest error.';
 
 create view taskq.running as

@@ -24,6 +24,7 @@ struct Change {
     /// Tasks that were not due when they were enqueued: when they are, and how many more or fewer.
     scheduled: Vec<(Moment, i64)>,
     running: i64,
+    blocked: i64,
     counts: Counts,
     claimable: i64,
     /// Seconds.
@@ -36,6 +37,7 @@ impl Change {
         self.ready += more.ready;
         self.scheduled.extend(more.scheduled);
         self.running += more.running;
+        self.blocked += more.blocked;
         self.counts.add(&more.counts);
         self.claimable += more.claimable;
         self.waited.extend(more.waited);
@@ -43,7 +45,9 @@ impl Change {
     }
 
     fn waits(&mut self, run_at: Moment, enqueued_at: Moment, tasks: i64) {
-        if run_at <= enqueued_at {
+        if run_at == Moment::INFINITY {
+            self.blocked += tasks;
+        } else if run_at <= enqueued_at {
             self.ready += tasks;
             self.claimable += tasks.max(0);
         } else {
@@ -63,6 +67,7 @@ impl Change {
             }
         }
         figure.running += self.running;
+        figure.blocked += self.blocked;
         figure.counts.add(&self.counts);
         for seconds in &self.waited {
             figure.durations.waiting.add(*seconds);
@@ -309,10 +314,7 @@ pub fn announce() {
 /// When the first of the tasks that wait now is due, but for those that are due already.
 fn next_due(pending: &Pending) -> Option<Moment> {
     let scheduled = pending.changes.values().flat_map(|change| &change.scheduled);
-    scheduled
-        .filter(|(run_at, tasks)| *tasks > 0 && *run_at < Moment::INFINITY)
-        .map(|(run_at, _)| *run_at)
-        .min()
+    scheduled.filter(|(_, tasks)| *tasks > 0).map(|(run_at, _)| *run_at).min()
 }
 
 /// Just after the commit.

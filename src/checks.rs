@@ -51,6 +51,10 @@ pub fn unique_key(value: String) -> Outcome<String> {
     bounded("unique_key", value, KEY_BYTES)
 }
 
+pub fn group_key(value: String) -> Outcome<String> {
+    bounded("group_key", value, KEY_BYTES)
+}
+
 pub fn reason(value: String) -> Outcome<String> {
     bounded("reason", value, REASON_BYTES)
 }

@@ -6,6 +6,7 @@ use crate::checks;
 use crate::clock;
 use crate::config;
 use crate::failure::{Failure, Outcome};
+use crate::groups::Turns;
 use crate::keys;
 use crate::lease;
 use crate::permits::Permits;
@@ -30,11 +31,12 @@ const SPARE: usize = 8;
 /// Before every place in a lane.
 const BEFORE_ALL: (Moment, i64) = (Moment::DISTANT_PAST, 0);
 /// The columns of a claimed row that the caller gets; run_at, unique_key and bytes follow them.
-const COLUMNS: usize = 11;
+const COLUMNS: usize = 12;
 const QUEUE: usize = 3;
-const RUN_AT: usize = 11;
-const UNIQUE_KEY: usize = 12;
-const BYTES: usize = 13;
+const GROUP_KEY: usize = 9;
+const RUN_AT: usize = 12;
+const UNIQUE_KEY: usize = 13;
+const BYTES: usize = 14;
 
 thread_local! {
     /// Who claimed last in this session: who waits in it then is the same worker.
@@ -60,7 +62,11 @@ fn claim(call: &Call) -> Outcome<Datum> {
         let claimed = Spi::run(|spi| {
             let config = config::for_claim(spi)?;
             let by = Claimer { now, worker: &worker, lease, config: &config };
-            Claim { wanted, by, permits: RefCell::default() }.run(spi, queues.as_deref(), &mut rows)
+            Claim { wanted, by, permits: RefCell::default(), turns: RefCell::default() }.run(
+                spi,
+                queues.as_deref(),
+                &mut rows,
+            )
         })?;
         changes::worker_seen(&worker, queues.as_deref(), Some(claimed), now);
         LAST_WORKER.set(Some(worker));
@@ -72,6 +78,7 @@ struct Claim<'a> {
     wanted: usize,
     by: Claimer<'a>,
     permits: RefCell<Permits>,
+    turns: RefCell<Turns>,
 }
 
 impl Claim<'_> {
@@ -105,10 +112,11 @@ impl Claim<'_> {
         // Just before the first task of all these lanes.
         let mut behind =
             level.iter().map(|lane| (lane.first.0, lane.first.1 - 1)).min().unwrap_or(BEFORE_ALL);
+        let mut spare = SPARE;
         loop {
             pgrx::check_for_interrupts!();
             let missing = self.wanted - held.count;
-            let asked = missing + SPARE;
+            let asked = missing + spare;
             let mut candidates =
                 store::candidates(spi, &queues, level[0].priority, self.by.now, asked as i64, behind)?;
             let last_page = candidates.len() < asked;
@@ -121,13 +129,20 @@ impl Claim<'_> {
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
             lease::take_back(spi, over, self.by.config, self.by.now)?;
 
+            let blocked = self.turns.borrow_mut().choose(spi, &mut candidates)?;
+            if !blocked.is_empty() {
+                // There may be many more of the same group: read larger pages.
+                spare = (spare * 4).min(MOST_ROWS);
+            }
             let beyond = self.limit_to_permits(spi, &mut candidates, missing)?;
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, &self.by)?;
             self.spend(spi, &taken)?;
+            self.turns.borrow_mut().give(spi, &taken, QUEUE, GROUP_KEY)?;
+            let go_on = self.turns.borrow_mut().park(spi, blocked, self.by.now)?;
             let superseded = self.hand_over(spi, &taken, held, rows)?;
 
-            if held.count >= self.wanted || (cut && held.count > 0) {
+            if held.count >= self.wanted || (cut && held.count > 0) || !go_on {
                 return Ok(false);
             }
             if superseded {

@@ -30,6 +30,7 @@ struct Request {
     unique_until: Option<String>,
     unique_for: Option<Seconds>,
     on_conflict: Option<String>,
+    group_key: Option<String>,
     headers: Option<Jsonb>,
 }
 
@@ -46,7 +47,8 @@ fn enqueue(call: &Call) -> Outcome<Datum> {
         unique_until: call.text(8),
         unique_for: call.seconds(9),
         on_conflict: call.text(10),
-        headers: call.jsonb(11),
+        group_key: call.text(11),
+        headers: call.jsonb(12),
     };
     let now = clock::now()?;
     let id = Spi::run(|spi| {
@@ -153,7 +155,7 @@ fn next_id(spi: &Spi) -> Outcome<i64> {
 
 /// Reads an element of `enqueue_many`; the columns are those of `enqueue_elements.sql`.
 fn element(elements: &Table, row: usize) -> Outcome<Request> {
-    if let Some(fault) = elements.get::<String>(row, 12) {
+    if let Some(fault) = elements.get::<String>(row, 13) {
         return Err(Failure::invalid(
             fault,
             "Fields are named like the arguments of taskq.enqueue, and have their types.",
@@ -172,6 +174,7 @@ fn element(elements: &Table, row: usize) -> Outcome<Request> {
         unique_for: elements.get(row, 9).map(|text| interval("unique_for", text)).transpose()?,
         on_conflict: elements.get(row, 10),
         headers: elements.get(row, 11),
+        group_key: elements.get(row, 12),
     })
 }
 
@@ -230,6 +233,7 @@ fn check(request: Request, config: &Config, now: Moment) -> Outcome<(NewTask, On
         priority: request.priority.map_or(Ok(settings.priority), checks::priority)?,
         run_at,
         max_retries: request.max_retries.map_or(Ok(settings.max_retries), checks::max_retries)?,
+        group_key: request.group_key.map(checks::group_key).transpose()?,
         unique: unique(request.unique_key, request.unique_until, request.unique_for, now)?,
         bytes: checks::size("the payload with its headers", &[Some(payload), request.headers])?,
         payload,

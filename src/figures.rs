@@ -48,6 +48,7 @@ fn row(figure: &Figure, counts: &Counts) -> Vec<Option<Datum>> {
         arg(figure.ready.max(0)),
         arg(figure.scheduled.max(0)),
         arg(figure.running.max(0)),
+        arg(figure.blocked.max(0)),
         arg(counts.enqueued),
         arg(counts.started),
         arg(counts.succeeded),

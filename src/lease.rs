@@ -244,6 +244,9 @@ fn error_text(given: Option<String>) -> String {
 /// The answer to a caller whose token is not the task's: TQ001, and where the task is now.
 pub fn stale(spi: &Spi, id: i64, now: Moment) -> Outcome<Failure> {
     let detail = match store::whereabouts(spi, id)? {
+        Whereabouts::Waiting { run_at: Moment::INFINITY } => {
+            "The lease ended; the task waits for another one of its group.".to_owned()
+        }
         Whereabouts::Waiting { run_at } if run_at > now => {
             "The lease ended; the task is scheduled.".to_owned()
         }

@@ -14,6 +14,7 @@ mod clock;
 mod config;
 mod failure;
 mod figures;
+mod groups;
 mod pairs;
 mod permits;
 mod session;

@@ -1,10 +1,10 @@
 -- Tasks of some lanes of one priority that can be claimed, in the order of claims. Read without
 -- locks. A running task whose lease is over is one too: the claim takes it back first.
 -- $1 queues   $2 priority   $3 now   $4 at most   $5, $6 begin after this run_at and id
-select c.id, c.run_at, c.bytes, c.state = 'running', wanted.queue
+select c.id, c.run_at, c.bytes, c.state = 'running', wanted.queue, c.group_key
   from unnest($1::text[]) wanted(queue)
  cross join lateral (
-   select t.id, t.run_at, t.bytes, t.state
+   select t.id, t.run_at, t.bytes, t.state, t.group_key
      from taskq.task t
     where t.queue = wanted.queue collate "C"
       and t.priority = $2

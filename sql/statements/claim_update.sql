@@ -15,4 +15,4 @@ update taskq.task t
          extract(epoch from taskq._default_lease())::double precision))
  where t.id = any (array(select h.id from held h)) and t.state = 'waiting'
 returning t.id, t.token, t.task_type, t.queue, t.payload, t.headers, t.attempt, t.max_retries,
-          t.priority, t.enqueued_at, t.lease_expires_at, t.run_at, t.unique_key, t.bytes
+          t.priority, t.group_key, t.enqueued_at, t.lease_expires_at, t.run_at, t.unique_key, t.bytes

@@ -8,5 +8,5 @@ with gone as (
      and ($2::bigint[] is null
           or (t.state = 'running' and t.token = ($2::bigint[])[width_bucket(t.id, $1::bigint[])]))
   returning t.id, t.queue, t.task_type, t.priority, t.attempt, t.max_retries, t.enqueued_at, t.run_at,
-            t.claimed_at, t.worker, t.unique_key, t.cancel_reason, t.payload, t.headers, t.progress, t.errors
+            t.claimed_at, t.worker, t.unique_key, t.group_key, t.cancel_reason, t.payload, t.headers, t.progress, t.errors
 )

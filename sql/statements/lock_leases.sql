@@ -2,7 +2,7 @@
 -- locked in rising order. ("skip locked" follows where expired leases are taken back.)
 -- $1 ids, sorted   $2 their tokens, or NULL for any   $3 only leases over by then, or NULL for all
 select t.id, t.queue, t.task_type, t.run_at, t.enqueued_at, t.unique_key, t.attempt, t.max_retries,
-       t.cancel_requested_at is not null
+       t.cancel_requested_at is not null, t.group_key
   from taskq.task t
  where t.id = any ($1::bigint[])
    and t.state = 'running'

@@ -6,6 +6,8 @@ with waiting as materialized (
     from taskq.task t
    where t.id = $1 and t.state = 'waiting'
      for no key update
+), returned as (
+  delete from taskq.parked p using waiting w where p.id = w.id
 )
 update taskq.task t
    set priority = $2, run_at = $3, bytes = $4, payload = $5, headers = $6

@@ -120,7 +120,7 @@ fn count_all(now: Moment) -> Outcome<()> {
             for figure in figure::of(&mut shared.figures, id) {
                 before.insert(
                     (figure.queue, figure.task_type),
-                    (figure.ready, figure.scheduled, figure.running),
+                    [figure.ready, figure.scheduled, figure.running, figure.blocked],
                 );
             }
             let database = shared.database(id)?;
@@ -135,9 +135,10 @@ fn count_all(now: Moment) -> Outcome<()> {
         let mut next_due = Moment::INFINITY;
         for row in 0..table.len() {
             let key = (Name::new(&table.need::<String>(row, 0)?), Name::new(&table.need::<String>(row, 1)?));
-            let counts: (i64, i64, i64) = (table.need(row, 2)?, table.need(row, 3)?, table.need(row, 4)?);
+            let counts: [i64; 4] =
+                [table.need(row, 2)?, table.need(row, 3)?, table.need(row, 4)?, table.need(row, 5)?];
             counted.insert(key, counts);
-            next_due = next_due.min(table.get(row, 5).unwrap_or(Moment::INFINITY));
+            next_due = next_due.min(table.get(row, 6).unwrap_or(Moment::INFINITY));
         }
         let Some(mut shared) = shared::lock() else { return Ok(()) };
         let id = transaction::database();
@@ -148,9 +149,10 @@ fn count_all(now: Moment) -> Outcome<()> {
                 (before.remove(&key).unwrap_or_default(), counted.remove(&key).unwrap_or_default());
             match figure::find(&mut shared.figures, id, &key.0, &key.1) {
                 Some(figure) => {
-                    figure.ready += is.0 - was.0;
-                    figure.scheduled += is.1 - was.1;
-                    figure.running += is.2 - was.2;
+                    figure.ready += is[0] - was[0];
+                    figure.scheduled += is[1] - was[1];
+                    figure.running += is[2] - was[2];
+                    figure.blocked += is[3] - was[3];
                 }
                 None => no_room(&mut shared),
             }

@@ -69,6 +69,8 @@ pub struct Figure {
     pub ready: i64,
     pub scheduled: i64,
     pub running: i64,
+    /// Tasks that are parked because another one of their group runs.
+    pub blocked: i64,
     pub counts: Counts,
     /// What the sample duty had when it last took the counts.
     pub taken: Counts,
@@ -90,6 +92,7 @@ impl Figure {
         self.ready == 0
             && self.scheduled == 0
             && self.running == 0
+            && self.blocked == 0
             && self.claimable == 0
             && self.counts == self.taken
     }
@@ -133,6 +136,7 @@ pub fn find<'a>(
         ready: 0,
         scheduled: 0,
         running: 0,
+        blocked: 0,
         counts: Counts::default(),
         taken: Counts::default(),
         durations: Durations { waiting: Histogram::NONE, run: Histogram::NONE, total: Histogram::NONE },

@@ -9,6 +9,7 @@ mod statements;
 use crate::changes::{self, End, Place};
 use crate::config::{self, Config};
 use crate::failure::Outcome;
+use crate::groups;
 use crate::keys::{self, UniqueKey};
 use crate::permits;
 use crate::statement::{Spi, Statement, Table, arg};
@@ -48,6 +49,7 @@ pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Mom
 pub struct Candidate {
     pub id: i64,
     pub queue: String,
+    pub group_key: Option<String>,
     pub run_at: Moment,
     pub bytes: i32,
     /// It is still running, but its lease is over.
@@ -73,6 +75,7 @@ pub fn candidates(
                 bytes: table.need(row, 2)?,
                 expired: table.need(row, 3)?,
                 queue: table.need(row, 4)?,
+                group_key: table.get(row, 5),
             })
         })
         .collect()
@@ -134,10 +137,10 @@ fn claim<'spi>(
         let place = Place {
             queue: &queue,
             task_type: &task_type,
-            run_at: taken.need(row, 11)?,
-            enqueued_at: taken.need(row, 9)?,
+            run_at: taken.need(row, 12)?,
+            enqueued_at: taken.need(row, 10)?,
         };
-        changes::started(place, by.now, taken.need(row, 10)?);
+        changes::started(place, by.now, taken.need(row, 11)?);
     }
     Ok(taken)
 }
@@ -166,6 +169,7 @@ pub struct NewTask {
     pub run_at: Moment,
     pub max_retries: i32,
     pub unique: Option<UniqueKey>,
+    pub group_key: Option<String>,
     pub bytes: i32,
     pub payload: Jsonb,
     pub headers: Option<Jsonb>,
@@ -201,6 +205,7 @@ pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcom
         task.unique.as_ref().and_then(|unique| arg(unique.until.name())),
         arg(task.payload),
         task.headers.and_then(arg),
+        task.group_key.as_deref().and_then(arg),
     ];
     let id = spi.execute(&ENQUEUE, &args)?.need(0, 0)?;
     changes::enqueued(task.place(now));
@@ -225,6 +230,7 @@ pub fn insert_many(spi: &Spi, tasks: &[(i64, &NewTask)], now: Moment) -> Outcome
         column(tasks, |t| t.unique.as_ref().map(|unique| unique.until.name())),
         column(tasks, |t| t.payload),
         column(tasks, |t| t.headers),
+        column(tasks, |t| t.group_key.clone()),
     ];
     spi.execute(&ENQUEUE_MANY, &args)?;
     for (_, task) in tasks {
@@ -310,7 +316,7 @@ pub fn finish(
     let statement = if config.keeps_nothing.is_empty() { &FINISH } else { &FINISH_KEEPING_SOME };
     let gone = spi.execute(statement, &args)?;
     let mut finished = Vec::with_capacity(gone.len());
-    let mut ended = Vec::new();
+    let (mut ended, mut groups) = (Vec::new(), Vec::new());
     for row in 0..gone.len() {
         let id = gone.need(row, 0)?;
         let (queue, task_type) = (gone.need::<String>(row, 1)?, gone.need::<String>(row, 2)?);
@@ -327,19 +333,39 @@ pub fn finish(
             (Some(_), Finish::Cancelled { .. }) => changes::ended(place, &End::Cancelled),
             (None, _) => changes::gone(place, true),
         }
-        ended.push((queue, id));
+        groups.extend(gone.get::<String>(row, 7).map(|group_key| (queue.clone(), group_key, id)));
         if let Some(key) = gone.get::<String>(row, 6) {
             keys::free(spi, &task_type, &key, id, now)?;
         }
+        ended.push((queue, id));
         finished.push(id);
     }
-    free_slots(spi, ended.iter().map(|(queue, id)| (queue.as_str(), *id)))?;
+    give_back(
+        spi,
+        ended.iter().map(|(queue, id)| (queue.as_str(), *id)),
+        groups.iter().map(|(queue, key, id)| (queue.as_str(), Some(key.as_str()), *id)),
+    )?;
     Ok(finished)
 }
 
-/// Tasks that are locked, or gone, do not run any more.
-fn free_slots<'a>(spi: &Spi, tasks: impl Iterator<Item = (&'a str, i64)>) -> Outcome<()> {
-    permits::free(spi, &*config::current(spi)?, &tasks.collect::<Vec<_>>())
+/// Tasks that are locked, or gone, do not run any more: others may have their slots, and the turns of
+/// their groups.
+fn give_back<'a>(
+    spi: &Spi,
+    slots: impl Iterator<Item = (&'a str, i64)>,
+    turns: impl Iterator<Item = (&'a str, Option<&'a str>, i64)>,
+) -> Outcome<()> {
+    permits::free(spi, &*config::current(spi)?, &slots.collect::<Vec<_>>())?;
+    let turns = turns.filter_map(|(queue, key, id)| key.map(|key| (queue, key, id)));
+    groups::pass(spi, &turns.collect::<Vec<_>>())
+}
+
+fn give_back_leased<'a>(spi: &Spi, tasks: impl Iterator<Item = &'a Leased> + Clone) -> Outcome<()> {
+    give_back(
+        spi,
+        tasks.clone().map(|task| (task.queue.as_str(), task.id)),
+        tasks.map(|task| (task.queue.as_str(), task.group_key.as_deref(), task.id)),
+    )
 }
 
 /// A running task whose row is locked, and what decides what becomes of it.
@@ -353,6 +379,7 @@ pub struct Leased {
     pub attempt: i32,
     pub max_retries: i32,
     pub cancel_requested: bool,
+    pub group_key: Option<String>,
 }
 
 impl Leased {
@@ -391,6 +418,7 @@ fn leased(table: Table) -> Outcome<Vec<Leased>> {
                 attempt: table.need(row, 6)?,
                 max_retries: table.need(row, 7)?,
                 cancel_requested: table.need(row, 8)?,
+                group_key: table.get(row, 9),
             })
         })
         .collect()
@@ -421,14 +449,14 @@ pub fn requeue(spi: &Spi, tasks: &[(Failed, Moment)], now: Moment) -> Outcome<()
     for (failed, run_at) in tasks {
         failed.task.ended(&End::Retried { run_at: *run_at, expired: failed.expired });
     }
-    free_slots(spi, tasks.iter().map(|(failed, _)| (failed.task.queue.as_str(), failed.task.id)))
+    give_back_leased(spi, tasks.iter().map(|(failed, _)| failed.task))
 }
 
 /// Ends the lease of a locked task without a failure: the attempt does not count.
 pub fn release(spi: &Spi, task: &Leased, run_at: Moment, now: Moment) -> Outcome<()> {
     spi.execute(&REQUEUE, &[arg(vec![task.id]), arg(vec![run_at]), None, arg(now), arg(-1i32)])?;
     task.ended(&End::Released { run_at });
-    free_slots(spi, [(task.queue.as_str(), task.id)].into_iter())
+    give_back_leased(spi, std::iter::once(task))
 }
 
 /// Moves locked tasks to the dead letters and frees their keys. Must be sorted by id.
@@ -448,7 +476,7 @@ pub fn bury(spi: &Spi, tasks: &[Failed], now: Moment) -> Outcome<()> {
             keys::free(spi, &task.task_type, key, task.id, now)?;
         }
     }
-    free_slots(spi, tasks.iter().map(|failed| (failed.task.queue.as_str(), failed.task.id)))
+    give_back_leased(spi, tasks.iter().map(|failed| failed.task))
 }
 
 /// Lengthens a lease. Returns its new end and whether a cancel was requested, or None if the
@@ -484,10 +512,17 @@ pub fn expired(spi: &Spi, now: Moment) -> Outcome<(Vec<i64>, Option<Moment>)> {
     Ok((table.get(0, 0).unwrap_or_default(), table.get(0, 1)))
 }
 
-/// Locks an unfinished task; says whether it is running, None if there is no such task.
+/// Locks an unfinished task; says whether it is running, None if there is no such task. A parked one
+/// returns to its place.
 pub fn lock_to_cancel(spi: &Spi, id: i64) -> Outcome<Option<bool>> {
     let table = spi.execute(&CANCEL_LOCK, &[arg(id)])?;
-    Ok(if table.is_empty() { None } else { Some(table.need(0, 0)?) })
+    if table.is_empty() {
+        return Ok(None);
+    }
+    if table.need(0, 1)? {
+        groups::unpark(spi, id)?;
+    }
+    table.need(0, 0).map(Some)
 }
 
 /// Notes on a locked, running task that it is to be cancelled.
@@ -497,10 +532,15 @@ pub fn request_cancel(spi: &Spi, id: i64, now: Moment, reason: Option<&str>) -> 
 
 /// Where a task is now.
 pub enum Whereabouts {
-    Waiting { run_at: Moment },
+    /// Infinity: it is parked, because another task of its group runs.
+    Waiting {
+        run_at: Moment,
+    },
     Running,
     Dead,
-    Finished { state: String },
+    Finished {
+        state: String,
+    },
     Unknown,
 }
 

@@ -35,22 +35,22 @@ statement!(CLAIM_FIRST, sql!("claim_first.sql"), &[sql!("claim_update.sql")],
 
 statement!(ENQUEUE, "enqueue.sql",
     [INT8OID, TEXTOID, TEXTOID, INT4OID, TIMESTAMPTZOID, INT4OID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID,
-     JSONBOID, JSONBOID]);
+     JSONBOID, JSONBOID, TEXTOID]);
 statement!(ENQUEUE_MANY, "enqueue_many.sql",
     [INT8ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, INT4ARRAYOID, TIMESTAMPTZARRAYOID, INT4ARRAYOID, TIMESTAMPTZOID,
-     INT4ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, JSONBARRAYOID, JSONBARRAYOID]);
+     INT4ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, JSONBARRAYOID, JSONBARRAYOID, TEXTARRAYOID]);
 statement!(ENQUEUE_ELEMENTS, "enqueue_elements.sql", [JSONBOID]);
 statement!(REPLACE, "replace.sql", [INT8OID, INT4OID, TIMESTAMPTZOID, INT4OID, JSONBOID, JSONBOID]);
 statement!(IDS, "ids.sql", [INT8OID]);
 
 statement!(FINISH,
-    sql!("finish.sql"), &[sql!("finish_into_done.sql"), "returning id, queue, task_type, run_at, enqueued_at, claimed_at, unique_key"],
+    sql!("finish.sql"), &[sql!("finish_into_done.sql"), "returning id, queue, task_type, run_at, enqueued_at, claimed_at, unique_key, group_key"],
     [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID, TEXTARRAYOID]);
 // The same where some queues keep nothing.
 statement!(FINISH_KEEPING_SOME,
     sql!("finish.sql"), &[", kept as (", sql!("finish_into_done.sql"),
         " where g.queue <> all ($8)) select g.id, g.queue, g.task_type, g.run_at, g.enqueued_at, g.claimed_at,
-          g.unique_key from gone g"],
+          g.unique_key, g.group_key from gone g"],
     [INT8ARRAYOID, INT8ARRAYOID, JSONBARRAYOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTARRAYOID, TEXTARRAYOID]);
 
 statement!(LOCK_LEASES, "lock_leases.sql", [INT8ARRAYOID, INT8ARRAYOID, TIMESTAMPTZOID]);

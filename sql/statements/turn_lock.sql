@@ -1,0 +1,9 @@
+-- Locks the turns of groups that are free, passing by those that others have locked.
+-- $1 queues   $2 group_keys
+select wanted.queue, wanted.group_key
+  from unnest($1::text[], $2::text[]) wanted(queue, group_key)
+ cross join lateral (
+   select g.task_id
+     from taskq.group_turn g
+    where g.queue = wanted.queue collate "C" and g.group_key = wanted.group_key collate "C" and g.task_id is null
+      for no key update skip locked) locked

@@ -1,0 +1,203 @@
+//! Groups: at most one task of each queue and group_key runs at a time.
+//!
+//! The turn of a group is a row that a claim locks, passing by those that others have locked, and gives
+//! to the task that it takes. A due task that meets a taken turn is parked, once: later claims do not
+//! read it. Whoever ends the task that has the turn gives the turn back first, and then, in a new
+//! snapshot, lets the first parked task of the group return. (Locks are taken in this order: task,
+//! turn, parked. Nobody who holds a turn waits for anything, but for its own task's end.)
+
+use crate::call::Call;
+use crate::changes::{self, Place};
+use crate::checks;
+use crate::failure::Outcome;
+use crate::sql_functions;
+use crate::statement::{Spi, Statement, Table, arg};
+use crate::store::Candidate;
+use crate::values::Moment;
+use pgrx::pg_sys::{Datum, INT8ARRAYOID, INT8OID, TEXTARRAYOID, TIMESTAMPTZOID};
+use std::collections::HashSet;
+
+sql_functions! {
+    taskq_unpark_next / pg_finfo_taskq_unpark_next => unpark_next_function;
+}
+
+macro_rules! statement {
+    ($file:literal, $types:expr) => {
+        Statement::new(include_str!(concat!("../sql/statements/", $file)), $types)
+    };
+}
+
+static TURN_LOCK: Statement = statement!("turn_lock.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
+static TURN_MAKE: Statement = statement!("turn_make.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
+static TURN_USE: Statement = statement!("turn_use.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
+static TURN_PASS: Statement = statement!("turn_pass.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
+static PARK: Statement = statement!("park.sql", &[INT8ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
+static UNPARK_NEXT: Statement = statement!("unpark_next.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
+static UNPARK_ONE: Statement = statement!("unpark_one.sql", &[INT8OID]);
+
+/// A claim parks no more tasks than this.
+const MOST_PARKED: usize = 1_000;
+
+/// Queue and group_key.
+type Group = (String, String);
+
+/// What a claim has of groups.
+#[derive(Default)]
+pub struct Turns {
+    /// Turns that it has locked and not used.
+    locked: HashSet<Group>,
+    /// Turns that it has given to tasks.
+    used: HashSet<Group>,
+    parked: usize,
+}
+
+/// A task of a group that cannot run now.
+pub struct Blocked {
+    id: i64,
+    group: Group,
+}
+
+impl Turns {
+    /// Keeps the candidates that have no group, and the first of each group whose turn is free (it is
+    /// locked then). Returns the others.
+    pub fn choose(&mut self, spi: &Spi, candidates: &mut Vec<Candidate>) -> Outcome<Vec<Blocked>> {
+        let mut wanted: Vec<Group> = candidates.iter().filter_map(group).collect();
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.retain(|group| !self.locked.contains(group) && !self.used.contains(group));
+        for statement in [&TURN_LOCK, &TURN_MAKE] {
+            wanted.retain(|group| !self.locked.contains(group));
+            let (queues, keys) = columns(&wanted);
+            let table = spi.execute(statement, &[arg(queues), arg(keys)])?;
+            for row in 0..table.len() {
+                self.locked.insert((table.need(row, 0)?, table.need(row, 1)?));
+            }
+        }
+        let mut blocked = Vec::new();
+        let mut chosen = HashSet::new();
+        candidates.retain(|candidate| {
+            let Some(group) = group(candidate) else { return true };
+            if self.locked.contains(&group) && chosen.insert(group.clone()) {
+                return true;
+            }
+            blocked.push(Blocked { id: candidate.id, group });
+            false
+        });
+        Ok(blocked)
+    }
+
+    /// These tasks were taken: they have the turn of their group. The rows are those of a claim.
+    pub fn give(&mut self, spi: &Spi, taken: &Table, queue: usize, group_key: usize) -> Outcome<()> {
+        let (mut groups, mut ids) = (Vec::new(), Vec::new());
+        for row in 0..taken.len() {
+            if let Some(key) = taken.get::<String>(row, group_key) {
+                groups.push((taken.need::<String>(row, queue)?, key));
+                ids.push(taken.need::<i64>(row, 0)?);
+            }
+        }
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let (queues, keys) = columns(&groups);
+        spi.execute(&TURN_USE, &[arg(queues), arg(keys), arg(ids)])?;
+        for group in groups {
+            self.locked.remove(&group);
+            self.used.insert(group);
+        }
+        Ok(())
+    }
+
+    /// Parks tasks whose group's turn is taken. Returns whether the claim may go on: it parks only so
+    /// many tasks.
+    pub fn park(&mut self, spi: &Spi, mut blocked: Vec<Blocked>, now: Moment) -> Outcome<bool> {
+        // The turn of these is ours and still free: one of them may have it.
+        blocked.retain(|task| !self.locked.contains(&task.group));
+        if blocked.is_empty() {
+            return Ok(true);
+        }
+        let ids: Vec<i64> = blocked.iter().map(|task| task.id).collect();
+        let groups: Vec<Group> = blocked.into_iter().map(|task| task.group).collect();
+        let (queues, keys) = columns(&groups);
+        let table = spi.execute(&PARK, &[arg(ids), arg(queues), arg(keys), arg(now)])?;
+        for row in 0..table.len() {
+            moved(&table, row, Moved::Parked)?;
+        }
+        self.parked += table.len();
+        if self.parked < MOST_PARKED {
+            return Ok(true);
+        }
+        // Behind them may be others: whoever waits is to come again.
+        for queue in queues_of(&groups) {
+            changes::opened(queue);
+        }
+        Ok(false)
+    }
+}
+
+/// Tasks of groups have ended or were taken back: the next ones get their turn.
+pub fn pass(spi: &Spi, ended: &[(&str, &str, i64)]) -> Outcome<()> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let queues: Vec<String> = ended.iter().map(|(queue, ..)| (*queue).to_owned()).collect();
+    let keys: Vec<String> = ended.iter().map(|(_, key, _)| (*key).to_owned()).collect();
+    let ids: Vec<i64> = ended.iter().map(|(.., id)| *id).collect();
+    spi.execute(&TURN_PASS, &[arg(queues.clone()), arg(keys.clone()), arg(ids)])?;
+    unpark_next(spi, queues, keys)
+}
+
+fn unpark_next(spi: &Spi, queues: Vec<String>, keys: Vec<String>) -> Outcome<()> {
+    let table = spi.execute(&UNPARK_NEXT, &[arg(queues), arg(keys)])?;
+    for row in 0..table.len() {
+        moved(&table, row, Moved::Returned)?;
+    }
+    Ok(())
+}
+
+/// `taskq._unpark_next(queue, group_key)`.
+fn unpark_next_function(call: &Call) -> Outcome<Datum> {
+    let queue = checks::required("queue", call.text(0))?;
+    let group_key = checks::required("group_key", call.text(1))?;
+    Spi::run(|spi| unpark_next(spi, vec![queue], vec![group_key]))?;
+    call.void()
+}
+
+/// A locked task, if it is parked, has its real run_at again.
+pub fn unpark(spi: &Spi, id: i64) -> Outcome<()> {
+    let table = spi.execute(&UNPARK_ONE, &[arg(id)])?;
+    if table.is_empty() { Ok(()) } else { moved(&table, 0, Moved::Returned) }
+}
+
+enum Moved {
+    Parked,
+    Returned,
+}
+
+/// Notes that a task was parked, or not any more. The row has its queue, type, real run_at and enqueued_at.
+fn moved(table: &Table, row: usize, how: Moved) -> Outcome<()> {
+    let (queue, task_type): (String, String) = (table.need(row, 0)?, table.need(row, 1)?);
+    let real: Moment = table.need(row, 2)?;
+    let (from, to) = match how {
+        Moved::Parked => (real, Moment::INFINITY),
+        Moved::Returned => (Moment::INFINITY, real),
+    };
+    let place =
+        Place { queue: &queue, task_type: &task_type, run_at: from, enqueued_at: table.need(row, 3)? };
+    changes::moved(place, to);
+    Ok(())
+}
+
+fn group(candidate: &Candidate) -> Option<Group> {
+    candidate.group_key.as_ref().map(|key| (candidate.queue.clone(), key.clone()))
+}
+
+fn columns(groups: &[Group]) -> (Vec<String>, Vec<String>) {
+    groups.iter().cloned().unzip()
+}
+
+fn queues_of(groups: &[Group]) -> HashSet<&str> {
+    groups.iter().map(|(queue, _)| queue.as_str()).collect()
+}
