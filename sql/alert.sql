@@ -134,7 +134,7 @@ comment on function taskq._watch_queues(timestamptz) is
 -- Transactions of other databases count once they have written: every new snapshot looks back to
 -- them. VACUUM itself holds nothing back. A slot or a standby says which transaction id it holds,
 -- not since when: horizon knows that. It also knows better than the transaction's start for one
--- that takes a new snapshot with each statement.
+-- that takes a new snapshot with each statement. (While nothing is written, nothing is held back.)
 create function taskq._vacuum_holders()
   returns table (kind text, who text, since timestamptz, transactions bigint, advice text)
   language sql stable rows 10 set search_path = pg_catalog, pg_temp as $$
@@ -216,8 +216,9 @@ declare
 begin
   v_all := not exists (select from taskq.horizon h where h.at > v_clock - interval '10 seconds' and h.at <= v_clock)
            or not exists (select from pg_stat_get_activity(pg_backend_pid()) a where a.backend_type = 'taskq keeper');
-  if v_all then
-    delete from taskq.horizon h where h.at < v_clock - interval '1 day' or h.at > v_clock;
+  -- an old transaction may have an old snapshot, which says what came next then, not now
+  if v_all and now() > v_clock - interval '1 second' then
+    delete from taskq.horizon h where h.at < v_clock - interval '24 hours' or h.at > v_clock;
     insert into taskq.horizon (at, next_xid) values (v_clock, pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
         on conflict do nothing;
   end if;
