@@ -3,14 +3,14 @@
 -- The settings there are: scope, name, type, bounds (seconds for intervals), default, meaning.
 create function taskq._settings()
   returns table (scope text, name text, type text, low double precision, high double precision, fallback jsonb, meaning text)
-  language sql immutable rows 11 set search_path = pg_catalog, pg_temp
+  language sql immutable rows 14 set search_path = pg_catalog, pg_temp
   set intervalstyle = 'postgres' as $$
   values
     ('queue', 'lease',              'interval', 0.001, 31622400,   to_jsonb(taskq._default_lease()::text),
      'how long a claim holds a task'),
     ('queue', 'retention',          'interval', 0,     3155760000, to_jsonb(taskq._default_retention()::text),
      'how long finished tasks stay in done; 0 keeps nothing'),
-    ('queue', 'dead_letters_limit', 'integer',  0,     2147483647, to_jsonb(3),
+    ('queue', 'dead_letters_limit', 'integer',  0,     2147483647, to_jsonb(taskq._default_dead_letters_limit()),
      'an alert is raised above so many dead letters'),
     ('queue', 'max_running',        'integer',  0,     10000,      'null'::jsonb,
      'no more tasks run at once; unset: no limit'),
@@ -18,6 +18,12 @@ create function taskq._settings()
      'no more tasks begin in a time, such as "100/minute"; unset: no limit'),
     ('queue', 'burst',              'integer',  1,     10000,      'null'::jsonb,
      'how many of the rate may begin at once; unset: the number in the rate'),
+    ('queue', 'oldest_ready_limit', 'interval', 1,     3155760000, to_jsonb(taskq._default_oldest_ready_limit()::text),
+     'an alert is raised when a task has been ready for longer'),
+    ('queue', 'expired_leases_limit', 'integer', 0,    2147483647, to_jsonb(taskq._default_expired_leases_limit()),
+     'an alert is raised above so many leases that end within 10 minutes'),
+    ('queue', 'unclaimed_limit',    'interval', 1,     3155760000, to_jsonb(taskq._default_unclaimed_limit()::text),
+     'an alert is raised when a task has been ready for longer and nobody claims'),
     ('type',  'queue',              'name',     null,  null,       to_jsonb('default'::text),
      'the queue of new tasks'),
     ('type',  'priority',           'integer',  -100,  100,        to_jsonb(0),
@@ -135,13 +141,14 @@ begin
   update taskq.queue q
      set lease = v_row.lease, retention = v_row.retention, dead_letters_limit = v_row.dead_letters_limit,
          max_running = v_row.max_running, rate = v_row.rate, burst = v_row.burst,
-         updated_at = taskq._now()
+         oldest_ready_limit = v_row.oldest_ready_limit, expired_leases_limit = v_row.expired_leases_limit,
+         unclaimed_limit = v_row.unclaimed_limit, updated_at = taskq._now()
    where q.name = configure_queue.queue;
   return taskq._effective('queue', to_jsonb(v_row));
 end
 $$;
 comment on function taskq.configure_queue is
-  'Merges settings of a queue (lease, retention, dead_letters_limit); JSON null resets one. Returns the effective settings.';
+  'Merges settings of a queue (lease, retention, dead_letters_limit, oldest_ready_limit, expired_leases_limit, unclaimed_limit); JSON null resets one. Returns the effective settings.';
 
 -- configure_type: the same for a task type. Queue, priority and max_retries count for tasks
 -- enqueued from then on; lease at the next claim; the backoff at the next failure.

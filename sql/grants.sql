@@ -55,7 +55,11 @@ create function taskq._parts()
     ('reader',   'function', 'taskq._displayed_state'),
     ('reader',   'function', 'taskq._last_error'),
     ('reader',   'function', 'taskq._default_lease'),
-    ('reader',   'function', 'taskq._default_retention')
+    ('reader',   'function', 'taskq._default_retention'),
+    ('reader',   'function', 'taskq._default_dead_letters_limit'),
+    ('reader',   'function', 'taskq._default_oldest_ready_limit'),
+    ('reader',   'function', 'taskq._default_expired_leases_limit'),
+    ('reader',   'function', 'taskq._default_unclaimed_limit')
 $$;
 comment on function taskq._parts() is
   'What grant_producer, grant_worker, grant_operator and grant_reader open.';

@@ -133,6 +133,7 @@ declare
   v_duty    record;
   v_steps   bigint;
   v_holders text;
+  v_held    record;
   v_since   timestamptz := (select min(a.backend_start) from pg_stat_activity a
                              where a.backend_type = 'taskq keeper' and a.datname = current_database());
 begin
@@ -178,6 +179,15 @@ begin
   "limit" := null;
   advice := case when not ok then coalesce('Steps wait for a lock. End what holds it: ' || v_holders || '.',
                                            'Steps fail: see taskq._archive_blockers().') end;
+  return next;
+
+  "check" := 'vacuum held back';
+  select h.* into v_held from taskq._vacuum_holders() h where h.since is not null limit 1;
+  "limit" := make_interval(secs => taskq._seconds_setting('taskq.vacuum_held_limit'))::text;
+  ok := v_held.since is null
+        or v_held.since >= clock_timestamp() - make_interval(secs => taskq._seconds_setting('taskq.vacuum_held_limit'));
+  value := case when ok then 'no' else format('by %s, since %s', v_held.who, v_held.since::timestamptz(0)) end;
+  advice := case when not ok then v_held.advice end;
   return next;
 
   "check" := 'open alerts';

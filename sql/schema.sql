@@ -62,22 +62,41 @@ create function taskq._default_retention() returns interval
   language sql immutable parallel safe
   return interval '30 days';
 comment on function taskq._default_retention() is 'How long finished tasks stay in done if their queue does not say.';
+create function taskq._default_dead_letters_limit() returns integer
+  language sql immutable parallel safe
+  return 3;
+comment on function taskq._default_dead_letters_limit() is 'The alert dead_letters is raised above so many if the queue does not say.';
+create function taskq._default_oldest_ready_limit() returns interval
+  language sql immutable parallel safe
+  return interval '1 hour';
+comment on function taskq._default_oldest_ready_limit() is 'The alert oldest_ready is raised above this age if the queue does not say.';
+create function taskq._default_expired_leases_limit() returns integer
+  language sql immutable parallel safe
+  return 10;
+comment on function taskq._default_expired_leases_limit() is 'The alert expired_leases is raised above so many in 10 minutes if the queue does not say.';
+create function taskq._default_unclaimed_limit() returns interval
+  language sql immutable parallel safe
+  return interval '5 minutes';
+comment on function taskq._default_unclaimed_limit() is 'The alert unclaimed is raised above this age if the queue does not say.';
 
 -- ---------------------------------------------------------------------------
 -- settings of queues and types: a row only where something was configured
 -- ---------------------------------------------------------------------------
 
 create table taskq.queue (
-  name               text collate "C" primary key,
-  lease              interval,
-  retention          interval,
-  dead_letters_limit integer,
-  max_running        integer,
-  rate               text collate "C",
-  burst              integer,
-  paused_at          timestamptz,
-  paused_by          text,
-  updated_at         timestamptz not null,
+  name                 text collate "C" primary key,
+  lease                interval,
+  retention            interval,
+  dead_letters_limit   integer,
+  oldest_ready_limit   interval,
+  expired_leases_limit integer,
+  unclaimed_limit      interval,
+  max_running          integer,
+  rate                 text collate "C",
+  burst                integer,
+  paused_at            timestamptz,
+  paused_by            text,
+  updated_at           timestamptz not null,
   constraint queue_pause check ((paused_at is null) = (paused_by is null))
 );
 comment on table taskq.queue is 'Settings of a queue, written by configure_queue, pause and resume. A queue without a row has the defaults; NULL means the default.';
@@ -88,6 +107,9 @@ comment on column taskq.queue.dead_letters_limit is 'An alert is raised when the
 comment on column taskq.queue.max_running is 'No more tasks of the queue than this run at once. Default: no limit. See slot.';
 comment on column taskq.queue.rate is 'No more tasks than this begin in a time, such as 100/minute. Default: no limit. See rate_token.';
 comment on column taskq.queue.burst is 'How many of them may begin at once after a quiet time. Default: the number in the rate.';
+comment on column taskq.queue.oldest_ready_limit is 'An alert is raised when the oldest ready task of the queue has been due for longer. Default 1 hour.';
+comment on column taskq.queue.expired_leases_limit is 'An alert is raised when more leases of the queue than this ended in 10 minutes. Default 10.';
+comment on column taskq.queue.unclaimed_limit is 'An alert is raised when a task has been ready for longer while nobody claims from the queue. Default 5 minutes.';
 comment on column taskq.queue.paused_at is 'Since when nothing is claimed from the queue; NULL when it is open.';
 comment on column taskq.queue.paused_by is 'The role that paused the queue.';
 comment on column taskq.queue.updated_at is 'When a setting was last changed.';
@@ -499,7 +521,7 @@ comment on column taskq.sample.total_p95 is 'The 95th percentile of the same.';
 comment on column taskq.sample.claimers is 'Workers that claimed from the queue in that time, or tried to.';
 
 -- ---------------------------------------------------------------------------
--- alert, duty, granted_part: what the keeper and the operator keep
+-- alert, horizon, duty, granted_part: what the keeper and the operator keep
 -- ---------------------------------------------------------------------------
 
 create sequence taskq.alert_id_seq;
@@ -507,28 +529,41 @@ comment on sequence taskq.alert_id_seq is 'Ids of alerts.';
 create table taskq.alert (
   id              bigint primary key default pg_catalog.nextval('taskq.alert_id_seq'),
   kind            text collate "C" not null,
-  queue           text collate "C" not null,
+  queue           text collate "C",
   value           bigint not null,
   alert_limit     bigint not null,
+  detail          text,
   raised_at       timestamptz not null,
+  repeated_at     timestamptz,
   cleared_at      timestamptz,
   acknowledged_at timestamptz,
   acknowledged_by text,
-  constraint alert_kind check (kind in ('dead_letters')),
+  constraint alert_kind check (kind in ('dead_letters', 'oldest_ready', 'expired_leases', 'unclaimed', 'keeper_late', 'vacuum_held')),
+  constraint alert_queue check ((queue is null) = (kind in ('keeper_late', 'vacuum_held'))),
   constraint alert_acknowledged check ((acknowledged_at is null) = (acknowledged_by is null))
 );
-create unique index alert_open_idx on taskq.alert (kind, queue) where cleared_at is null;
+create unique index alert_open_idx on taskq.alert (kind, queue) nulls not distinct where cleared_at is null;
 comment on table taskq.alert is 'Alerts, open and past: raised once, cleared once.';
-comment on index taskq.alert_open_idx is 'One open alert of a kind for each queue.';
+comment on index taskq.alert_open_idx is 'One open alert of a kind for each queue, or for the database.';
 comment on column taskq.alert.id is 'The id for acknowledge.';
-comment on column taskq.alert.kind is 'What it is about: dead_letters.';
-comment on column taskq.alert.queue is 'The queue it is about.';
-comment on column taskq.alert.value is 'The figure that was over the limit when the alert was raised.';
+comment on column taskq.alert.kind is 'What it is about: dead_letters, oldest_ready, expired_leases, unclaimed, keeper_late or vacuum_held.';
+comment on column taskq.alert.queue is 'The queue it is about; NULL: the whole database (keeper_late, vacuum_held).';
+comment on column taskq.alert.value is 'The figure that was over the limit when the alert was raised, or was found when it was last repeated: a number, or whole seconds (oldest_ready, unclaimed, keeper_late, vacuum_held).';
 comment on column taskq.alert.alert_limit is 'The limit at that moment.';
+comment on column taskq.alert.detail is 'keeper_late: the duties that are late; vacuum_held: who holds it back. Otherwise NULL.';
 comment on column taskq.alert.raised_at is 'When it was raised.';
-comment on column taskq.alert.cleared_at is 'When the figure was back within the limit; NULL while the alert is open.';
+comment on column taskq.alert.repeated_at is 'When it was last sent again, because it was still open and nobody had acknowledged it (taskq.alert_repeat).';
+comment on column taskq.alert.cleared_at is 'When the figure was back; NULL while the alert is open.';
 comment on column taskq.alert.acknowledged_at is 'When a person acknowledged it.';
 comment on column taskq.alert.acknowledged_by is 'The role that acknowledged it.';
+
+create table taskq.horizon (
+  at       timestamptz primary key,
+  next_xid bigint not null
+);
+comment on table taskq.horizon is 'Which transaction id came next at which moment, for a day: a replication slot tells only the id that it holds, not since when.';
+comment on column taskq.horizon.at is 'When the alert duty looked at everything.';
+comment on column taskq.horizon.next_xid is 'No transaction with this id or a later one had ended then.';
 
 create table taskq.duty (
   name         text collate "C" primary key,

@@ -96,7 +96,10 @@ create view taskq.queues as
          q.paused_at, q.paused_by, q.max_running, q.rate, q.burst,
          coalesce(q.lease, taskq._default_lease()) as lease,
          coalesce(q.retention, taskq._default_retention()) as retention,
-         coalesce(q.dead_letters_limit, 3) as dead_letters_limit
+         coalesce(q.dead_letters_limit, taskq._default_dead_letters_limit()) as dead_letters_limit,
+         coalesce(q.oldest_ready_limit, taskq._default_oldest_ready_limit()) as oldest_ready_limit,
+         coalesce(q.expired_leases_limit, taskq._default_expired_leases_limit()) as expired_leases_limit,
+         coalesce(q.unclaimed_limit, taskq._default_unclaimed_limit()) as unclaimed_limit
     from (select taskq._view_time() as at offset 0) clock
    cross join taskq._queue_names n
     left join taskq.queue q on q.name operator(pg_catalog.=) n.name
@@ -127,6 +130,9 @@ comment on column taskq.queues.paused_by is 'Who paused it.';
 comment on column taskq.queues.lease is 'The lease of its tasks, unless the claim or the type says otherwise.';
 comment on column taskq.queues.retention is 'How long its finished tasks stay online.';
 comment on column taskq.queues.dead_letters_limit is 'An alert is raised above so many dead letters.';
+comment on column taskq.queues.oldest_ready_limit is 'An alert is raised when a task has been ready for longer.';
+comment on column taskq.queues.expired_leases_limit is 'An alert is raised above so many leases that end within 10 minutes.';
+comment on column taskq.queues.unclaimed_limit is 'An alert is raised when a task has been ready for longer and nobody claims.';
 
 create view taskq.workers as
   select w.worker, w.queues, w.first_seen_at, w.seen_at, w.claimed_at, w.claims, w.claimed
@@ -224,7 +230,7 @@ comment on column taskq.dead_letters.last_error is 'The error of the last run.';
 create view taskq.alerts as
   select a.id, a.kind, a.queue,
          case when a.cleared_at is not null then 'cleared' when a.acknowledged_at is not null then 'acknowledged' else 'open' end as state,
-         a.value, a.alert_limit, a.raised_at, a.cleared_at, a.acknowledged_at, a.acknowledged_by
+         a.value, a.alert_limit, a.detail, a.raised_at, a.repeated_at, a.cleared_at, a.acknowledged_at, a.acknowledged_by
     from taskq.alert a;
 comment on view taskq.alerts is 'Open and past alerts.';
 comment on column taskq.alerts.state is 'open, acknowledged or cleared.';

@@ -10,7 +10,13 @@ pub static ARCHIVE_RETENTION: GucSetting<Option<CString>> = GucSetting::<Option<
 /// Read by SQL only (sql/sample.sql).
 static SAMPLE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(10);
 static SAMPLE_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(7 * 24 * 60);
+// These are read in SQL (sql/alert.sql).
+static ALERT_REPEAT: GucSetting<i32> = GucSetting::<i32>::new(DAY);
+static KEEPER_LATE_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(60);
+static VACUUM_HELD_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(900);
 pub static TEST_CLOCK: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
+
+const DAY: i32 = 86_400; // seconds
 
 pub fn init() {
     GucRegistry::define_int_guc(
@@ -68,6 +74,37 @@ pub fn init() {
         10 * 366 * 24 * 60,
         GucContext::Suset,
         GucFlags::UNIT_MIN,
+    );
+    GucRegistry::define_int_guc(
+        c"taskq.alert_repeat",
+        c"How long an alert stays open before it is sent again.",
+        c"Sent again after each such time, until it clears or somebody acknowledges it. 0: never.",
+        &ALERT_REPEAT,
+        0,
+        366 * DAY,
+        GucContext::Suset,
+        GucFlags::UNIT_S,
+    );
+    GucRegistry::define_int_guc(
+        c"taskq.keeper_late_limit",
+        c"How late a duty of the keeper may be before an alert is raised.",
+        c"Counted from when its next round is due. A keeper that has just started gets the same time.",
+        &KEEPER_LATE_LIMIT,
+        // Rounds that find nothing are noted every 10 seconds only.
+        15,
+        366 * DAY,
+        GucContext::Suset,
+        GucFlags::UNIT_S,
+    );
+    GucRegistry::define_int_guc(
+        c"taskq.vacuum_held_limit",
+        c"How long something may hold back vacuum before an alert is raised.",
+        c"An old transaction, a prepared one, a replication slot or a standby: what has ended since then cannot be removed from the tables.",
+        &VACUUM_HELD_LIMIT,
+        1,
+        366 * DAY,
+        GucContext::Suset,
+        GucFlags::UNIT_S,
     );
     GucRegistry::define_string_guc(
         c"taskq.test_clock",

@@ -1,4 +1,5 @@
--- Alerts: raised once, cleared once.
+-- Alerts about dead letters, and what is common to all: raised once, cleared once, repeated after a
+-- pause, silenced.
 \set ECHO none
 \getenv here PG_ABS_SRCDIR
 \set begin :here '/begin.sql'
@@ -114,6 +115,7 @@ rollback;
 select count(*) from taskq.alerts;
 -- death by a lease's end alerts like any other
 listen taskq_alert;
+delete from taskq.task;
 delete from taskq.dead_letter;
 select test.running('strict', 0) \gset ignored_
 select test.pass('1 hour');
@@ -128,6 +130,58 @@ select test.die(repeat('"', 63), 4) \gset ignored_
 \o | sed -nE 's/.*with payload "(.*)" received.*/\1/p' | awk '{ print (length($0) < 1000 ? "short" : "long"), (/s3cr3t/ ? "leaks" : "clean") }'
 select taskq._duty_alert();
 \o
+-- still open after a day, and nobody has acknowledged it: sent again, once for each such time
+delete from taskq.dead_letter;
+delete from taskq.alert;
+select test.die('q', 51) \gset ignored_
+unlisten *;
+select taskq._duty_alert();
+listen taskq_alert;
+select test.pass('23 h 59 min');
+select taskq._duty_alert();
+select test.die('q', 1) \gset ignored_
+select test.pass('1 min');
+\o :shown
+select taskq._duty_alert();
+\o
+\o :shown
+select taskq._duty_alert();
+\o
+unlisten *;
+select state, value, raised_at = taskq._now() - interval '24 hours' as raised_before, repeated_at = taskq._now() as now from taskq.alerts;
+select test.pass('23 h 59 min');
+select taskq._duty_alert();
+select test.pass('1 min');
+select taskq._duty_alert();
+-- the pause is a setting; 0 is never
+set taskq.alert_repeat = '10 s';
+select test.pass('10 s');
+select taskq._duty_alert();
+select taskq._duty_alert();
+set taskq.alert_repeat = 0;
+select test.pass('1 year');
+select taskq._duty_alert();
+reset taskq.alert_repeat;
+-- one that somebody has acknowledged is never sent again until it clears
+update taskq.alert set acknowledged_at = taskq._now(), acknowledged_by = 'me';
+select test.pass('3 days');
+select taskq._duty_alert();
+select state, repeated_at < taskq._now() as before from taskq.alerts;
+select redriven from taskq.redrive('q');
+listen taskq_alert;
+\o :shown
+select taskq._duty_alert();
+\o
+unlisten *;
+-- one open alert of a kind for each queue or for the database; only those about queues have one
+begin;
+insert into taskq.alert (kind, value, alert_limit, raised_at) values ('keeper_late', 1, 1, now()), ('vacuum_held', 1, 1, now());
+select test.error('insert into taskq.alert (kind, value, alert_limit, raised_at) values (''keeper_late'', 1, 1, now())');
+select test.error('insert into taskq.alert (kind, queue, value, alert_limit, raised_at) values (''keeper_late'', ''q'', 1, 1, now())');
+select test.error('insert into taskq.alert (kind, value, alert_limit, raised_at) values (''unclaimed'', 1, 1, now())');
+select test.error('insert into taskq.alert (kind, queue, value, alert_limit, raised_at) values (''weather'', ''q'', 1, 1, now())');
+rollback;
+
 -- none of the verbs notifies: only the keeper's duties do
 listen taskq_ready;
 select test.die('quiet', 5) \gset ignored_
