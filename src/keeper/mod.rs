@@ -2,9 +2,14 @@
 //!
 //! The keeper only times the duties; what they do is in `sql/keeper.sql` and the files it names.
 
+mod databases;
 mod launcher;
 mod process;
+mod requests;
 mod rounds;
+mod stand_aside;
+
+pub use databases::define_setting as define_excluded_databases;
 
 use crate::call::Call;
 use crate::failure::Outcome;
@@ -20,16 +25,23 @@ sql_functions! {
 
 pub fn init() {
     if process::preloading() {
+        requests::init();
+        stand_aside::init();
         launcher::register();
     }
 }
 
 /// `taskq._start_keeper()`: the end of CREATE EXTENSION. Should no worker slot be free, the
-/// launcher tries again.
+/// launcher goes on trying. It also takes care of a keeper that ends before it has seen it.
 fn start_keeper(call: &Call) -> Outcome<Datum> {
     if process::preloaded() {
         register_xact_callback(PgXactCallbackEvent::Commit, || {
-            launcher::start_keeper(process::database());
+            let database = process::database();
+            if launcher::start_keeper(database) {
+                requests::look_into_later(database);
+            } else {
+                requests::look_into(database);
+            }
         });
     }
     call.void()
