@@ -26,6 +26,8 @@ const LOOK_INTO: Duration = Duration::from_secs(60);
 /// A keeper that was at work and ended is started again at each look, so often in a row: it may end
 /// again before the next look sees it.
 const TRIES: u32 = 5;
+/// A keeper that was started is given so long to appear.
+const ARRIVE: Duration = Duration::from_secs(1);
 /// Worker slots are short when none was free for so long: ours may have been in use for a moment.
 const SHORT: Duration = Duration::from_secs(3);
 /// A keeper that was asked to leave, and has not, is terminated.
@@ -80,42 +82,51 @@ impl Launcher {
         self.tries_left.retain(|database, _| known.contains(database));
         self.tries_left.extend(kept.iter().map(|database| (*database, TRIES)));
         for database in requests::taken() {
-            self.looked_into.remove(&database);
+            // A keeper may be on its way to it.
+            self.looked_into.insert(database, Instant::now());
+            self.tries_left.insert(database, TRIES);
         }
         self.send_away(databases, &keepers);
-        let mut started = 0;
-        for database in databases {
-            // Where a keeper must stay out, it comes back as soon as it may.
-            if !database.eligible || stand_aside::asked(database.oid) {
-                self.looked_into.remove(&database.oid);
-                continue;
-            }
-            if kept.contains(&database.oid) || !self.is_due(database.oid) {
-                continue;
-            }
+        let missing = self.missing(databases, &kept);
+        for (started, database) in missing.iter().enumerate() {
             if started == BATCH {
                 return SOON;
             }
-            if !start_keeper(database.oid) {
+            if !start_keeper(*database) {
                 self.note_shortage();
                 return if self.warned { LOOK } else { SOON };
             }
-            started += 1;
-            let left = self.tries_left.entry(database.oid).or_default();
+            let left = self.tries_left.entry(*database).or_default();
             *left = left.saturating_sub(1);
-            self.looked_into.insert(database.oid, Instant::now());
+            self.looked_into.insert(*database, Instant::now());
             self.no_slot_since = None;
         }
-        if started > 0 {
-            return SEE;
+        if missing.is_empty() {
+            self.warned = false;
+            return LOOK;
         }
-        self.warned = false;
-        LOOK
+        SEE
+    }
+
+    /// Where to start a keeper: first where that is longest ago, or never was.
+    fn missing(&mut self, databases: &[Database], kept: &HashSet<Oid>) -> Vec<Oid> {
+        let mut missing = Vec::new();
+        for database in databases {
+            if !database.eligible || stand_aside::asked(database.oid) {
+                // It comes back as soon as it may.
+                self.looked_into.remove(&database.oid);
+            } else if !kept.contains(&database.oid) && self.is_due(database.oid) {
+                missing.push(database.oid);
+            }
+        }
+        missing.sort_by_key(|database| self.looked_into.get(database).copied());
+        missing
     }
 
     fn is_due(&self, database: Oid) -> bool {
-        self.looked_into.get(&database).is_none_or(|at| at.elapsed() > LOOK_INTO)
-            || self.tries_left.get(&database).is_some_and(|left| *left > 0)
+        let tries_left = self.tries_left.get(&database).is_some_and(|left| *left > 0);
+        let rest = if tries_left { ARRIVE } else { LOOK_INTO };
+        self.looked_into.get(&database).is_none_or(|at| at.elapsed() > rest)
     }
 
     /// One warning until all could be started.

@@ -31,17 +31,14 @@ pub fn init() {
     }
 }
 
-/// `taskq._start_keeper()`: the end of CREATE EXTENSION. Should no worker slot be free, the
-/// launcher goes on trying. It also takes care of a keeper that ends before it has seen it.
+/// `taskq._start_keeper()`: the end of CREATE EXTENSION. The launcher is told, for when no worker
+/// slot is free, or the keeper ends before it has seen it.
 fn start_keeper(call: &Call) -> Outcome<Datum> {
     if process::preloaded() {
         register_xact_callback(PgXactCallbackEvent::Commit, || {
             let database = process::database();
-            if launcher::start_keeper(database) {
-                requests::look_into_later(database);
-            } else {
-                requests::look_into(database);
-            }
+            let _no_slot = !launcher::start_keeper(database);
+            requests::look_into(database);
         });
     }
     call.void()

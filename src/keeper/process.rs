@@ -73,7 +73,7 @@ pub fn sleep(time: Duration) {
     }
     if database() != Oid::INVALID && stand_aside::asked(database()) {
         // The launcher may not have seen this keeper yet.
-        requests::look_into_later(database());
+        requests::look_into(database());
         leave();
     }
 }

@@ -6,7 +6,6 @@
 //! This is one of the few modules with unsafe code.
 #![allow(unsafe_code)]
 
-use super::process;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PgAtomic, pg_guard, pg_shmem_init};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,16 +21,9 @@ pub fn init() {
     pg_shmem_init!(REQUESTS);
 }
 
-/// Has the launcher look into a database now, whatever it knows of it.
+/// Has the launcher look into a database with its next rounds, whatever it knows of it. Should a
+/// keeper be there, it is left alone.
 pub fn look_into(database: Oid) {
-    look_into_later(database);
-    for launcher in process::workers_in(c"taskq launcher", Oid::INVALID) {
-        launcher.wake();
-    }
-}
-
-/// The same with its next round: should there be a keeper then, it is none too many.
-pub fn look_into_later(database: Oid) {
     let number = database.to_u32();
     let places = REQUESTS.get();
     if !places.iter().any(|place| place.load(Ordering::Acquire) == number) {
