@@ -33,19 +33,21 @@ fn wait_until_busy(client: &mut Client, database: &str) {
 
 /// A database with a keeper, and nobody else in it. Returns the keeper.
 fn kept(client: &mut Client, database: &str) -> i32 {
-    SERVER.database(database);
-    wait_for_keeper(client, database)
+    kept_on(&SERVER, client, database)
 }
 
-fn tablespace(client: &mut Client, name: &str) {
-    let folder = SERVER.folder(name);
-    client.run(&format!("create tablespace {name} location '{}'", folder.display()));
+fn kept_on(server: &Server, client: &mut Client, database: &str) -> i32 {
+    server.database(database);
+    wait_for_keeper(client, database)
 }
 
 #[test]
 fn a_database_with_a_keeper_can_be_renamed_moved_copied_and_dropped() {
-    let mut client = SERVER.connect("postgres");
-    tablespace(&mut client, "elsewhere");
+    let server = Server::start("aside", &[]);
+    let mut client = server.connect("postgres");
+    let folder = server.folder("elsewhere");
+    client.run(&format!("create tablespace elsewhere location '{}'", folder.display()));
+    let server = &server;
     thread::scope(|scope| {
         for (name, command, after) in [
             ("aside1", "alter database aside1 rename to renamed", "renamed"),
@@ -57,8 +59,8 @@ fn a_database_with_a_keeper_can_be_renamed_moved_copied_and_dropped() {
             ("aside7", "drop database if exists aside7 with (force)", ""),
         ] {
             scope.spawn(move || {
-                let mut client = SERVER.connect("postgres");
-                let keeper = kept(&mut client, name);
+                let mut client = server.connect("postgres");
+                let keeper = kept_on(server, &mut client, name);
                 client.run(command);
                 if !after.is_empty() {
                     assert_ne!(wait_for_keeper(&mut client, after), keeper, "{command}");
@@ -71,9 +73,8 @@ fn a_database_with_a_keeper_can_be_renamed_moved_copied_and_dropped() {
         wait_for_keeper(&mut client, copy);
     }
     // Nobody had to be terminated, and no worker came too late to a database that was gone.
-    let log = SERVER.log();
-    let lines: Vec<&str> =
-        log.lines().filter(|line| line.contains(" taskq keeper ") && line.contains("aside")).collect();
+    let log = server.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(" taskq keeper ")).collect();
     assert_eq!(lines, [""; 0]);
 }
 
@@ -267,20 +268,25 @@ fn an_excluded_database_has_no_keeper() {
 
 #[test]
 fn a_keeper_that_was_switched_off_comes_back_when_it_is_switched_on() {
-    let mut client = SERVER.connect("postgres");
-    kept(&mut client, "switched");
-    for on in [
-        "alter database switched set taskq.keeper = on",
-        "alter database switched reset taskq.keeper",
-        "alter database switched reset all",
-    ] {
-        client.run("alter database switched set taskq.keeper = off");
-        eventually("the keeper leaves", 10, || keepers(&mut client, "switched").is_empty());
-        pause(2.5);
-        assert_eq!(keepers(&mut client, "switched"), [0; 0]);
-        client.run(on);
-        wait_for_keeper(&mut client, "switched");
-    }
+    thread::scope(|scope| {
+        for (name, on) in [
+            ("switched1", "alter database switched1 set taskq.keeper = on"),
+            ("switched2", "alter database switched2 reset taskq.keeper"),
+            ("switched3", "alter database switched3 reset all"),
+        ] {
+            scope.spawn(move || {
+                let mut client = SERVER.connect("postgres");
+                kept(&mut client, name);
+                client.run(&format!("alter database {name} set taskq.keeper = off"));
+                eventually("the keeper leaves", 10, || keepers(&mut client, name).is_empty());
+                // By then the launcher has given up looking whether it was an accident.
+                pause(14.0);
+                assert_eq!(keepers(&mut client, name), [0; 0]);
+                client.run(on);
+                wait_for_keeper(&mut client, name);
+            });
+        }
+    });
 }
 
 #[test]
@@ -305,6 +311,9 @@ fn without_a_free_worker_slot_there_is_one_warning_and_the_keeper_comes_when_the
     // One slot for each launcher (that of logical replication, and ours), one for a keeper.
     let server = Server::start("slots", &["max_worker_processes = 3"]);
     let mut client = server.connect("postgres");
+    let late = server.empty_database("late");
+    // By then the launcher knows that it has no taskq.
+    pause(3.5);
     server.database("first");
     wait_for_keeper(&mut client, "first");
     server.database("second");
@@ -317,11 +326,11 @@ fn without_a_free_worker_slot_there_is_one_warning_and_the_keeper_comes_when_the
     let both = |client: &mut Client| [keepers(client, "second").len(), keepers(client, "third").len()];
     eventually("one of the others has a keeper", 10, || both(&mut client).iter().sum::<usize>() == 1);
     let next = if both(&mut client)[0] == 1 { "second" } else { "third" };
-    // CREATE EXTENSION itself found no slot: it is not forgotten for long either.
-    server.connect("first").run("create extension taskq");
+    // CREATE EXTENSION itself finds no slot, in a database that had no taskq.
+    late.connect().run("create extension taskq");
     client.run(&format!("drop database {next}"));
     client.run(&format!("drop database {}", if next == "second" { "third" } else { "second" }));
-    wait_for_keeper(&mut client, "first");
+    wait_for_keeper(&mut client, "late");
     assert!(warnings() <= 2, "{}", warnings());
 }
 
