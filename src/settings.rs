@@ -6,6 +6,7 @@ use std::ffi::CString;
 pub static MAX_PAYLOAD_BYTES: GucSetting<i32> = GucSetting::<i32>::new(1024 * 1024);
 pub static KEEPER: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static KEEPER_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1_000);
+pub static EXCLUDED_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 pub static ARCHIVE_RETENTION: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 /// Read by SQL only (sql/sample.sql).
 static SAMPLE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(10);
@@ -114,5 +115,6 @@ pub fn init() {
         GucContext::Suset,
         GucFlags::NO_SHOW_ALL,
     );
+    crate::keeper::define_excluded_databases();
     crate::session::reserve_settings_prefix();
 }

@@ -61,7 +61,7 @@ fn wait(call: &Call) -> Outcome<Datum> {
         let look = Instant::now() + if place.will_be_woken() { LOOK_ANYWAY } else { LOOK };
         let mut woken = false;
         while !woken && Instant::now() < until.min(look) {
-            process::nap(until.min(look).saturating_duration_since(Instant::now()));
+            process::wait(until.min(look).saturating_duration_since(Instant::now()));
             woken = place.is_woken();
         }
         if woken || Instant::now() >= until {

@@ -23,10 +23,10 @@ stage_pgrx() {   # tests in Rust, some of them inside a server
 }
 stage_regress() { CONF='fsync = off' tools/cluster.sh run regress tests/regress/run.sh; }
 stage_isolation() { CONF='fsync = off' tools/cluster.sh run isolation tests/isolation/run.sh; }
-stage_server() {   # tests in Rust that start servers of their own
+stage_server() {   # tests in Rust that start servers of their own; they mostly wait
     server_dir "$RUN/test/servers" 755
     TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/servers \
-        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests --no-fail-fast
+        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests --no-fail-fast -- --test-threads=5
 }
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows

@@ -3,10 +3,15 @@
 //! The keeper only times the duties; what they do is in `sql/keeper.sql` and the files it names.
 
 mod count;
+mod databases;
 mod launcher;
 pub mod process;
+mod requests;
 mod rounds;
+mod stand_aside;
 mod wake;
+
+pub use databases::define_setting as define_excluded_databases;
 
 use crate::call::Call;
 use crate::failure::Outcome;
@@ -24,16 +29,20 @@ sql_functions! {
 pub fn init() {
     if process::preloading() {
         crate::shared::init();
+        requests::init();
+        stand_aside::init();
         launcher::register();
     }
 }
 
-/// `taskq._start_keeper()`: the end of CREATE EXTENSION. Should no worker slot be free, the
-/// launcher tries again.
+/// `taskq._start_keeper()`: the end of CREATE EXTENSION. The launcher is told, for when no worker
+/// slot is free, or the keeper ends before it has seen it.
 fn start_keeper(call: &Call) -> Outcome<Datum> {
     if process::preloaded() {
         register_xact_callback(PgXactCallbackEvent::Commit, || {
-            launcher::start_keeper(process::database());
+            let database = process::database();
+            let _no_slot = !launcher::start_keeper(database);
+            requests::look_into(database);
         });
     }
     call.void()

@@ -1,10 +1,10 @@
-//! The process of a background worker: signals, sleep, transactions, the list of databases.
+//! The process of a background worker: signals, sleep, transactions; and the list of such processes.
 //!
 //! This is one of the few modules with unsafe code.
 #![allow(unsafe_code)]
 
+use super::{requests, stand_aside};
 use pgrx::pg_sys::{self, Oid};
-use std::collections::HashSet;
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -55,10 +55,37 @@ pub fn connect(database: Oid) {
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) }
 }
 
-/// Sleeps until the time is over or somebody wakes this process; serves termination and cancel, which
-/// do not return.
-pub fn nap(time: Duration) {
-    // SAFETY: the usual way to sleep in PostgreSQL.
+/// Sleeps until the time is over or something happens, then serves what came: termination (which
+/// does not return), a changed configuration, a wish that the keeper stand aside (nor does that).
+pub fn sleep(time: Duration) {
+    // SAFETY: the usual loop body of a background worker. A cancel is for a statement; there is
+    // none, so it is forgotten, as in a session that waits for its client.
+    unsafe {
+        wait_latch(time);
+        pg_sys::QueryCancelHoldoffCount += 1;
+        pgrx::check_for_interrupts!();
+        std::ptr::write_volatile(&raw mut pg_sys::QueryCancelPending, 0);
+        pg_sys::QueryCancelHoldoffCount -= 1;
+        if std::ptr::read_volatile(&raw const pg_sys::ConfigReloadPending) != 0 {
+            std::ptr::write_volatile(&raw mut pg_sys::ConfigReloadPending, 0);
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+    if database() != Oid::INVALID && stand_aside::asked(database()) {
+        // The launcher may not have seen this keeper yet.
+        requests::look_into(database());
+        leave();
+    }
+}
+
+/// Waits inside a statement: it can be cancelled.
+pub fn wait(time: Duration) {
+    wait_latch(time);
+    pgrx::check_for_interrupts!();
+}
+
+fn wait_latch(time: Duration) {
+    // SAFETY: the latch is that of this process.
     unsafe {
         pg_sys::WaitLatch(
             pg_sys::MyLatch,
@@ -68,19 +95,6 @@ pub fn nap(time: Duration) {
             pg_sys::PG_WAIT_EXTENSION,
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
-        pgrx::check_for_interrupts!();
-    }
-}
-
-/// The same for a background worker, which also serves a changed configuration.
-pub fn sleep(time: Duration) {
-    nap(time);
-    // SAFETY: the usual loop body of a background worker.
-    unsafe {
-        if std::ptr::read_volatile(&raw const pg_sys::ConfigReloadPending) != 0 {
-            std::ptr::write_volatile(&raw mut pg_sys::ConfigReloadPending, 0);
-            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
-        }
     }
 }
 
@@ -143,48 +157,63 @@ pub fn leave() -> ! {
     unsafe { pg_sys::proc_exit(0) }
 }
 
-/// The databases that can be connected to and are no templates. Call it in a transaction.
-pub fn databases() -> Vec<Oid> {
+unsafe extern "C" {
+    fn kill(pid: c_int, signal: c_int) -> c_int;
+}
+
+/// A background worker of ours.
+pub struct Worker {
+    pub database: Oid,
+    pid: c_int,
+    latch: *mut pg_sys::Latch,
+}
+
+impl Worker {
+    /// Ends its sleep. If the process has just ended, some other one looks up from its sleep.
+    pub fn wake(&self) {
+        // SAFETY: latches are in shared memory, and stay.
+        unsafe { pg_sys::SetLatch(self.latch) }
+    }
+
+    /// Ends it also in the middle of a statement.
+    pub fn terminate(&self) {
+        // SAFETY: a system call without pointers. A process that is gone already is none of our
+        // concern: whoever calls this has just found it.
+        unsafe {
+            kill(self.pid, pg_sys::SIGTERM as c_int);
+        }
+    }
+}
+
+/// The background workers of this type, from the moment they begin to connect. This reads the list
+/// of processes itself, because a session's view of it (pg_stat_activity) does not change until its
+/// transaction ends.
+pub fn workers(worker_type: &CStr) -> Vec<Worker> {
     let mut found = Vec::new();
-    // SAFETY: a catalog scan as in PostgreSQL's own launchers; a process that is connected to no
-    // database can read shared catalogs in no other way. Each tuple is a pg_database row.
+    // SAFETY: the array is in shared memory and stays; what is read from it may be of a process
+    // that is just coming or going, as with any list of processes. The type is a C string in a
+    // static buffer, read before the next call.
     unsafe {
-        let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as c_int);
-        let scan = pg_sys::table_beginscan_catalog(relation, 0, std::ptr::null_mut());
-        loop {
-            let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
-            if tuple.is_null() {
-                break;
+        let all = &*pg_sys::ProcGlobal;
+        for at in 0..all.allProcCount as usize {
+            let process = all.allProcs.add(at);
+            let pid = std::ptr::read_volatile(&raw const (*process).pid);
+            if pid == 0 || !std::ptr::read_volatile(&raw const (*process).isBackgroundWorker) {
+                continue;
             }
-            let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
-            if row.datallowconn && !row.datistemplate {
-                found.push(row.oid);
+            let name = pg_sys::GetBackgroundWorkerTypeByPid(pid);
+            if !name.is_null() && CStr::from_ptr(name) == worker_type {
+                let database = std::ptr::read_volatile(&raw const (*process).databaseId);
+                found.push(Worker { database, pid, latch: &raw mut (*process).procLatch });
             }
         }
-        pg_sys::heap_endscan(scan);
-        pg_sys::table_close(relation, pg_sys::AccessShareLock as c_int);
     }
     found
 }
 
-/// The databases in which a background worker of this type is at work.
-pub fn databases_with(worker_type: &str) -> HashSet<Oid> {
-    let mut found = HashSet::new();
-    // SAFETY: reads PostgreSQL's own list of processes, which is kept for this transaction. The
-    // type is a C string in a static buffer; it is read before the next call.
-    unsafe {
-        for at in 1..=pg_sys::pgstat_fetch_stat_numbackends() {
-            let Some(entry) = pg_sys::pgstat_fetch_stat_local_beentry(at).as_ref() else { continue };
-            let process = &entry.backendStatus;
-            if process.st_backendType != pg_sys::BackendType::B_BG_WORKER {
-                continue;
-            }
-            let name = pg_sys::GetBackgroundWorkerTypeByPid(process.st_procpid);
-            if !name.is_null() && CStr::from_ptr(name).to_bytes() == worker_type.as_bytes() {
-                found.insert(process.st_databaseid);
-            }
-        }
-    }
+pub fn workers_in(worker_type: &CStr, database: Oid) -> Vec<Worker> {
+    let mut found = workers(worker_type);
+    found.retain(|worker| worker.database == database);
     found
 }
 

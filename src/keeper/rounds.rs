@@ -1,6 +1,6 @@
 //! The keeper's loop: which duty is due, one round of it, sleep.
 
-use super::process;
+use super::{process, requests};
 use crate::clock;
 use crate::failure::Outcome;
 use crate::settings::{KEEPER, KEEPER_INTERVAL, TEST_CLOCK};
@@ -51,6 +51,8 @@ pub fn run() {
     if !alone() {
         process::leave();
     }
+    // Should this keeper end before the launcher has seen it, it is started again soon all the same.
+    requests::look_into(process::database());
     let extension = process::transaction(installed).unwrap_or(Oid::INVALID);
     if let Some(mut shared) = shared::lock() {
         let id = transaction::database();

@@ -22,5 +22,5 @@ pub use wait::{eventually, pause};
 
 /// Signals by name.
 pub mod signals {
-    pub use libc::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
+    pub use libc::{SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM};
 }

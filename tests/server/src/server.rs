@@ -57,6 +57,38 @@ impl Server {
     }
 
     pub fn start_without_preloading(name: &str, lines: &[&str]) -> Server {
+        let server = Self::in_new_folder(name);
+        server.make("initdb", |command| {
+            command.args(["--username=postgres", "--auth=trust", "--locale=C.UTF-8", "--encoding=UTF8"]);
+            command.arg("--no-sync").arg("-D").arg(server.data())
+        });
+        server.configure(SETTINGS);
+        server.configure(lines);
+        server.start_again();
+        server
+    }
+
+    /// Makes a standby of this server, which streams from it, and starts it. Its name for
+    /// synchronous_standby_names is `standby`.
+    pub fn standby(&self, name: &str, lines: &[&str]) -> Server {
+        let standby = Self::in_new_folder(name);
+        let from =
+            format!("host={} port=5432 user=postgres application_name=standby", self.inner.folder.display());
+        standby.make("pg_basebackup", |command| {
+            command.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname", &from]);
+            command.arg("-D").arg(standby.data())
+        });
+        standby.configure(lines);
+        standby.start_again();
+        standby
+    }
+
+    /// Makes a primary of a standby, and waits until it is one.
+    pub fn promote(&self) {
+        self.make("pg_ctl", |command| command.args(["promote", "--wait", "-D"]).arg(self.data()));
+    }
+
+    fn in_new_folder(name: &str) -> Server {
         let folder = PathBuf::from(variable("TASKQ_TEST_DIR")).join(format!("{name}-{}", process::id()));
         fs::create_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("permissions");
@@ -67,29 +99,34 @@ impl Server {
         static REMOVE_AT_EXIT: Once = Once::new();
         REMOVE_AT_EXIT.call_once(|| at_exit(remove_servers));
         SERVERS.lock().expect("servers").push(server.inner.clone());
+        server
+    }
 
-        let made = server
-            .command("initdb")
-            .args([
-                "--username=postgres",
-                "--auth=trust",
-                "--locale=C.UTF-8",
-                "--encoding=UTF8",
-                "--no-sync",
-                "-D",
-            ])
-            .arg(server.data())
-            .output()
-            .expect("initdb");
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    /// Runs one of PostgreSQL's programs, which must succeed.
+    fn make(&self, program: &str, arguments: impl FnOnce(&mut Command) -> &mut Command) {
+        let mut command = self.command(program);
+        let made = arguments(&mut command).output().expect(program);
+        assert!(made.status.success(), "{program}: {}", String::from_utf8_lossy(&made.stderr));
+    }
+
+    /// Adds lines to postgresql.conf, and the folder for the socket.
+    fn configure(&self, lines: &[&str]) {
         let mut conf =
-            OpenOptions::new().append(true).open(server.data().join("postgresql.conf")).expect("conf");
-        writeln!(conf, "unix_socket_directories = '{}'", server.inner.folder.display()).expect("conf");
-        for line in SETTINGS.iter().chain(lines) {
+            OpenOptions::new().append(true).open(self.data().join("postgresql.conf")).expect("conf");
+        writeln!(conf, "unix_socket_directories = '{}'", self.inner.folder.display()).expect("conf");
+        for line in lines {
             writeln!(conf, "{line}").expect("conf");
         }
-        server.start_again();
-        server
+    }
+
+    /// A new folder that the server's user may write to, as for a tablespace.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.inner.folder.join(name);
+        fs::create_dir(&folder).expect("folder");
+        if let Some((user, group)) = server_user() {
+            chown(&folder, Some(user), Some(group)).expect("chown");
+        }
+        folder
     }
 
     pub fn data(&self) -> PathBuf {
