@@ -5,6 +5,7 @@ insert into taskq.duty (name, every) values
   ('recover', '30 seconds'),  -- and whenever a lease may be over
   ('wake',    '10 seconds'),  -- and whenever something becomes claimable
   ('alert',   '1 second'),
+  ('drill',   '10 seconds'),  -- and all the time while there is one
   ('archive', '1 minute');
 -- (its first sample counts from here on)
 insert into taskq.duty (name, every, counted_until) values ('sample', '10 seconds', taskq._now());
@@ -110,7 +111,7 @@ declare
   v_rows bigint;
 begin
   commit;  -- refuses at once in a transaction block
-  foreach v_duty in array array['recover', 'alert', 'sample', 'archive', 'wake'] loop
+  foreach v_duty in array array['recover', 'alert', 'drill', 'sample', 'archive', 'wake'] loop
     -- a round is bounded: go on while it finds something, but not for ever
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);
