@@ -173,7 +173,6 @@ fn without_a_keeper_there_is_no_drill() {
     let hint = answer.as_ref().err().and_then(|error| error.as_db_error()).and_then(|error| error.hint());
     assert!(hint.is_some_and(|hint| hint.contains("taskq.health()")), "{answer:?}");
     assert_eq!(sqlstate(answer), "55000");
-    drop(server);
     let server = Server::start_without_preloading("drill_plain", &[]);
     assert_eq!(sqlstate(server.database("plain").connect().query(drill, &[])), "55000");
 }
