@@ -157,9 +157,11 @@ impl Process {
 
     /// Whether it still is the process that was noted.
     pub fn lives(self) -> bool {
+        // A process that ends leaves its number in the array, but lets go of its latch.
         // SAFETY: the place was that of a process, so it is one of the array.
-        self.pid != 0
-            && unsafe { (*(*pg_sys::ProcGlobal).allProcs.offset(self.place as isize)).pid } == self.pid
+        let owner =
+            || unsafe { (*(*pg_sys::ProcGlobal).allProcs.offset(self.place as isize)).procLatch.owner_pid };
+        self.pid != 0 && owner() == self.pid
     }
 
     /// Wakes it from its sleep. One that has ended is left alone; should another have taken its
