@@ -25,8 +25,10 @@ static COUNT: Statement =
 const TRIES: u32 = 50;
 const TRY_AGAIN: Duration = Duration::from_micros(200);
 /// Figures that may be wrong are counted again after so many seconds, and not before the count has
-/// rested so many times as long as it took.
+/// rested so many times as long as it took. All others now and then, too: tables can be changed without
+/// the verbs, as pg_restore does.
 const RECOUNT: f64 = 30.0;
+const RECOUNT_ANYWAY: f64 = 600.0;
 const REST: f64 = 100.0;
 
 /// Brings the figures of this database up to date.
@@ -52,10 +54,9 @@ thread_local! {
 fn what_to_do(now: Moment) -> Todo {
     let Some(mut shared) = shared::lock() else { return Todo::Nothing };
     let Some(database) = shared.database(transaction::database()) else { return Todo::Nothing };
+    let after = if database.exact { RECOUNT_ANYWAY } else { RECOUNT };
     if database.counted_at == Moment::DISTANT_PAST
-        || (!database.exact
-            && wall_clock() > database.counted_at.plus(RECOUNT)
-            && wall_clock() > REST_UNTIL.get())
+        || (now > database.counted_at.plus(after) && wall_clock() > REST_UNTIL.get())
     {
         return Todo::CountAll;
     }
@@ -127,7 +128,7 @@ fn count_all(now: Moment) -> Outcome<()> {
             database.due_until = now;
             database.next_due = Moment::INFINITY;
             database.exact = quiet;
-            database.counted_at = begin;
+            database.counted_at = now;
             Some(shared)
         });
         let table = spi.look(&snapshot, &COUNT, &[arg(now)])?;
