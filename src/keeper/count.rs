@@ -61,7 +61,7 @@ fn what_to_do(now: Moment) -> Todo {
         return Todo::CountAll;
     }
     let after = if database.exact { RECOUNT } else { RECOUNT_INEXACT };
-    if wall_clock() > database.counted_at.plus(after).max(REST_UNTIL.get()) {
+    if now > database.counted_at.plus(after) && wall_clock() > REST_UNTIL.get() {
         return Todo::CountAll;
     }
     if database.next_due <= now {
@@ -132,7 +132,7 @@ fn count_all(now: Moment) -> Outcome<()> {
             database.due_until = now;
             database.next_due = Moment::INFINITY;
             database.exact = quiet;
-            database.counted_at = begin;
+            database.counted_at = now;
             Some(shared)
         });
         let table = spi.look(&snapshot, &COUNT, &[arg(now)])?;

@@ -57,14 +57,7 @@ pub fn run() {
     // Should this keeper end before the launcher has seen it, it is started again soon all the same.
     requests::look_into(process::database());
     let extension = process::transaction(installed).unwrap_or(Oid::INVALID);
-    if let Some(mut shared) = shared::lock() {
-        let id = transaction::database();
-        if shared.database(id).is_some_and(|database| database.extension != extension.to_u32()) {
-            shared.forget(|database| database == id);
-        }
-    }
     tell_shared(|database| {
-        database.extension = extension.to_u32();
         database.keeper = Process::current();
         // Whatever happened while there was none.
         database.look_everywhere = true;

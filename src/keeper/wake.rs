@@ -18,6 +18,7 @@ use crate::transaction;
 use crate::values::{Moment, wall_clock};
 use pgrx::pg_sys::Datum;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 const CHANNEL: &str = "taskq_ready";
 /// So many tasks of a lane are counted: more than most queues have waiting workers.
@@ -44,9 +45,20 @@ pub fn wake(call: &Call) -> Outcome<Datum> {
 
 /// The queues to tell of, and how many tasks each has to give.
 fn events(now: Moment) -> Outcome<HashMap<String, i64>> {
-    let config = Spi::run(config::current)?;
     changes::looking();
     let marked = marked(now);
+    let mut config = Spi::run(config::current)?;
+    let in_doubt = match &marked {
+        Marked::Everywhere => true,
+        Marked::Queues(queues) => {
+            queues.keys().any(|queue| config.paused.contains(queue) || config.limits.contains_key(queue))
+        }
+    };
+    if in_doubt {
+        // A queue may have been opened just now: a commit leaves its mark before sessions hear that
+        // settings have changed.
+        config = Rc::new(Spi::run(Config::read)?);
+    }
     Spi::run(|spi| {
         let mut queues = match marked {
             Marked::Everywhere => claimable(spi, None, &config, now)?,

@@ -9,8 +9,6 @@ use crate::values::Moment;
 pub struct Database {
     /// 0: this slot is free.
     pub oid: u32,
-    /// The extension whose tables the figures are about: it may be dropped and created again.
-    pub extension: u32,
     pub keeper: Process,
     /// When the keeper wants to be woken, by the real clock; infinity if nothing is to be told.
     pub wake_at: Moment,
@@ -41,7 +39,6 @@ impl Database {
     pub fn new(oid: u32) -> Self {
         Database {
             oid,
-            extension: 0,
             keeper: Process::NONE,
             wake_at: Moment::INFINITY,
             look_everywhere: true,

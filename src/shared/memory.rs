@@ -155,9 +155,9 @@ impl Process {
         }
     }
 
-    /// Whether it still is the process that was noted.
+    /// Whether it still is the process that was noted. Its latch says so: the entry in the array keeps
+    /// the id of a process that has ended until another one takes the place.
     pub fn lives(self) -> bool {
-        // A process that ends leaves its number in the array, but lets go of its latch.
         // SAFETY: the place was that of a process, so it is one of the array.
         let owner =
             || unsafe { (*(*pg_sys::ProcGlobal).allProcs.offset(self.place as isize)).procLatch.owner_pid };
