@@ -38,8 +38,8 @@ pub fn init() {
 }
 
 /// `taskq._start_keeper()`: the end of CREATE EXTENSION. The launcher is told, for when no worker
-/// slot is free, or the keeper ends before it has seen it. What is in
-/// shared memory may be that of a taskq that was just dropped.
+/// slot is free, or the keeper ends before it has seen it. What is in shared memory may be that of a
+/// taskq that was just dropped.
 fn start_keeper(call: &Call) -> Outcome<Datum> {
     if process::preloaded() {
         if let Some(mut shared) = shared::lock() {

@@ -43,6 +43,18 @@ impl Shared {
         }
     }
 
+    /// Forgets what is kept for databases that are not known any more. One that has just been made, and
+    /// has a keeper already, may not be known yet.
+    pub fn forget_unknown(&mut self, known: impl Fn(u32) -> bool) {
+        let kept: Vec<u32> = self
+            .databases
+            .iter()
+            .filter(|database| database.keeper.lives())
+            .map(|database| database.oid)
+            .collect();
+        self.forget(|database| !known(database) && !kept.contains(&database));
+    }
+
     /// Forgets what is kept for databases that are gone, or have taskq no more. (Waiters go with their
     /// sessions.)
     pub fn forget(&mut self, is_gone: impl Fn(u32) -> bool) {

@@ -97,7 +97,7 @@ impl Actor {
                 self.held.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))));
                 return Ok(());
             }
-            9 => format!("select taskq.cancel(id, force => {}) from taskq.task where id % 20 = {key} limit 2", key % 2 == 0),
+            9 => format!("select taskq.cancel(id, force => {}) from taskq.task where id % 20 = {key} limit 2", key.is_multiple_of(2)),
             10 => "select taskq.redrive(queue => '*', max_tasks => 5, per_second => 10)".into(),
             11 if key < 3 => format!("select taskq.purge('{}', '{queue}')", ["ready", "scheduled", "dead"][key as usize]),
             12 if key < 2 => format!("select taskq.{}('{queue}')", ["pause", "resume"][key as usize]),

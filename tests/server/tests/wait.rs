@@ -62,7 +62,7 @@ impl Waiter {
 
     /// It returns without an error, and before it would have looked for itself.
     #[track_caller]
-    fn is_woken(self) -> Client {
+    fn woken(self) -> Client {
         let (client, result, end) = self.thread.join().expect("thread");
         result.expect("wait");
         let took = end - self.begin;
@@ -88,7 +88,7 @@ fn it_returns_when_a_task_is_enqueued_or_becomes_claimable_in_another_way() {
         client.run(before);
         let waiter = Waiter::start(&database, &mut client, "call taskq.wait(timeout => '30 s')");
         client.run(&event);
-        waiter.is_woken();
+        waiter.woken();
     }
     assert!(client.value::<i64>("select count(*) from taskq.claim(10)", &[]) > 0);
     // A driver that prepares its statements calls it the same way.
@@ -102,17 +102,17 @@ fn it_waits_for_its_own_queues_only() {
     let waiter = Waiter::start(&database, &mut client, "call taskq.wait(array['a', 'b'], '30 s')");
     let any = Waiter::start(&database, &mut client, "call taskq.wait(timeout => '30 s')");
     client.run("select taskq.enqueue('t', queue => 'c')");
-    any.is_woken();
+    any.woken();
     client.run("select taskq.enqueue('t', queue => 'c') from generate_series(1, 10)");
     pause(1.0);
     assert!(waiter.waits(), "a task in another queue");
     client.run("select taskq.enqueue('t', queue => 'b')");
-    waiter.is_woken();
+    waiter.woken();
     // With more queues than are remembered, all are waited for.
     let many = "call taskq.wait(array['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'm7', 'm8', 'm9', 'm10'], '30 s')";
     let waiter = Waiter::start(&database, &mut client, many);
     client.run("select taskq.enqueue('t', queue => 'm10')");
-    waiter.is_woken();
+    waiter.woken();
 }
 
 #[test]
@@ -152,13 +152,13 @@ fn it_ends_when_it_is_cancelled_or_terminated_and_is_not_waited_on_afterwards() 
     impatient.run("set statement_timeout = 0");
     let living = Waiter::start(&database, &mut client, call);
     client.run("select taskq.enqueue('t')");
-    living.is_woken();
+    living.woken();
     // One that was cancelled can wait again.
     client.run("select taskq.claim(1)");
     let again = Waiter::begin(stay.remove(0), call);
     again.sleeps(&mut client);
     client.run("select taskq.enqueue('t')");
-    again.is_woken();
+    again.woken();
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn while_it_waits_it_holds_no_snapshot_no_transaction_and_no_lock() {
     client.run("set lock_timeout = '2 s'; alter table taskq.task set (fillfactor = 70)");
     assert!(waiter.waits());
     client.run("select taskq.enqueue('t')");
-    waiter.is_woken();
+    waiter.woken();
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_worker_may_call_it_and_others_may_not() {
     let waiter = Waiter::begin(named, "call taskq.wait(array['q'], '30 s')");
     waiter.sleeps(&mut client);
     client.run("select taskq.enqueue('t', queue => 'q')");
-    let mut worker = waiter.is_woken();
+    let mut worker = waiter.woken();
     // It is seen as the worker that claimed in this session before.
     let seen = "select format('%s %s %s %s', worker, queues, claims, seen_at > first_seen_at) from taskq._workers_seen()";
     assert_eq!(client.column::<String>(seen, &[]), ["w {q} 1 t"]);
@@ -325,7 +325,7 @@ fn without_a_keeper_or_preloading_it_looks_for_itself() {
         let mut client = database.connect();
         let waiter = Waiter::start(&database, &mut client, "call taskq.wait(timeout => '30 s')");
         client.run("select taskq.enqueue('t')");
-        waiter.is_woken();
+        waiter.woken();
         assert_eq!(sqlstate(client.batch_execute("begin; call taskq.wait()")), "2D000");
     }
 }
@@ -404,7 +404,7 @@ fn it_works_behind_a_pooler_in_transaction_mode() {
                        where datname = 'pooled' and query like 'call taskq.wait%' and wait_event = 'Extension' and state = 'active'";
         eventually("it sleeps", 30, || client.value(asleep, &[]));
         producer.run("select taskq.enqueue('t')");
-        let mut worker = waiter.is_woken();
+        let mut worker = waiter.woken();
         worker.run("select taskq.complete(c.id, c.token) from taskq.claim(1) c");
         let done: i64 = client.value("select count(*) from taskq.done", &[]);
         assert_eq!(done, round + 1);
