@@ -3,7 +3,7 @@
 -- enqueues it holds the row of the schedule and moves next_run_at past it.
 
 create function taskq._cron_next(cron text, time_zone text, after timestamptz) returns timestamptz
-  language c volatile parallel safe
+  language c stable parallel safe
   as 'MODULE_PATHNAME', 'taskq_cron_next';
 comment on function taskq._cron_next(text, text, timestamptz) is
   'The first occurrence after a moment; NULL if there is none. 22023 says where a bad expression is wrong.';
@@ -11,7 +11,7 @@ comment on function taskq._cron_next(text, text, timestamptz) is
 create function taskq._cron_due(cron text, time_zone text, next_run_at timestamptz, missed_before timestamptz, until timestamptz,
                                 keep integer)
   returns table (runs timestamptz[], left_out bigint, following_at timestamptz)
-  language c volatile parallel safe rows 1
+  language c stable parallel safe rows 1
   as 'MODULE_PATHNAME', 'taskq_cron_due';
 comment on function taskq._cron_due(text, text, timestamptz, timestamptz, timestamptz, integer) is
   'What a round enqueues of the occurrences from next_run_at until now: all that are in time, and so many of the missed ones, the last; how many are left out; and the one with which the next round begins.';
