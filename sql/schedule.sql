@@ -62,7 +62,7 @@ create function taskq.schedule(name text, cron text, task_type text, payload jso
   returns void
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now timestamptz := taskq._now();
+  v_now timestamptz;
   v_new taskq.schedule;
 begin
   v_new.name := taskq._check_name('name', schedule.name);
@@ -71,6 +71,9 @@ begin
   v_new.settings := jsonb_strip_nulls(taskq._check_settings('schedule', schedule.settings));
   v_new.cron := schedule.cron;
   v_new.time_zone := taskq._check_time_zone(schedule.time_zone);
+  -- The clock is read after the wait for a round that has the row: what that enqueued is past.
+  perform from taskq.schedule s where s.name = v_new.name for no key update;
+  v_now := taskq._now();
   v_new.next_run_at := taskq._cron_next(v_new.cron, v_new.time_zone, v_now);
   if v_new.next_run_at is null then
     perform taskq._refuse('22023', 'the cron expression never comes true',

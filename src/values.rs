@@ -137,10 +137,8 @@ impl TimeZone {
     /// there. An unknown zone is an error of PostgreSQL's.
     pub fn local(&self, at: Moment) -> Moment {
         // SAFETY: takes a text and a timestamptz and returns a timestamp, which has the same form.
-        unsafe {
-            pgrx::direct_function_call::<Moment>(pg_sys::timestamptz_zone, &[self.0, at.into_datum()])
-        }
-        .unwrap_or(at)
+        unsafe { pgrx::direct_function_call::<Moment>(pg_sys::timestamptz_zone, &[self.0, at.into_datum()]) }
+            .unwrap_or(at)
     }
 }
 

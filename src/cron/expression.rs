@@ -31,8 +31,7 @@ const FIELDS: [(&str, &str); 6] = [
 const DAY_OF_MONTH: usize = 3;
 const MONTH: usize = 4;
 const DAY_OF_WEEK: usize = 5;
-const MONTHS: &[&str] =
-    &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 pub struct Expression {
@@ -276,7 +275,11 @@ mod tests {
             ("0 0 * * 0", "2026-12-06 00:00"),
             // a day of the month or one of the week
             ("0 0 13 * fri", "2026-12-04 00:00"),
+            ("0 0 13 * +fri", "2027-08-13 00:00"),
             ("0 0 L * *", "2026-11-30 00:00"),
+            ("0 0 * * 5L", "2026-12-25 00:00"),
+            ("0 0 15W * *", "2026-12-15 00:00"),
+            ("8-18/5 0 * * *", "2026-11-30 00:08"),
             ("0 0 * * mon#2", "2026-12-14 00:00"),
             ("0 0 29 2 *", "2028-02-29 00:00"),
             (" @hourly ", "2026-11-29 11:00"),

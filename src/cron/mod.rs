@@ -59,10 +59,16 @@ fn cron_due(call: &Call) -> Outcome<Datum> {
     let missed_before = required("missed_before", call.moment(3))?;
     let until = seconds(required("until", call.moment(4))?);
     let keep = usize::try_from(required("keep", call.int(5))?).unwrap_or(0);
-    let due = due(begin, until, keep, |at| moment(at) < missed_before, |at| {
-        pgrx::check_for_interrupts!();
-        zone::next(&expression, &zone, at)
-    });
+    let due = due(
+        begin,
+        until,
+        keep,
+        |at| moment(at) < missed_before,
+        |at| {
+            pgrx::check_for_interrupts!();
+            zone::next(&expression, &zone, at)
+        },
+    );
     let runs: Vec<Moment> = due.runs.into_iter().map(moment).collect();
     let mut rows = call.rows();
     rows.add(&[arg(runs), arg(due.left_out), due.next.map(moment).and_then(arg)]);
@@ -125,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_last_missed_ones_are_kept_and_all_that_are_in_time() {
-        assert_eq!(seconds_until(0, 1, 0), expect(1..=0, 0, 1));
+        assert_eq!(seconds_until(0, 1, 0), Due { runs: VecDeque::new(), left_out: 0, next: Some(1) });
         assert_eq!(seconds_until(5, 0, 0), expect(1..=5, 0, 6));
         assert_eq!(seconds_until(20, 0, 11), expect(11..=20, 10, 21));
         assert_eq!(seconds_until(20, 1, 11), expect(10..=20, 9, 21));

@@ -55,6 +55,11 @@ select last_run_at, last_run_utc, last_run_local, next_run_at, next_run_utc, nex
 select taskq._duty_schedule();
 select taskq._run_duty('schedule');
 select count(*) from taskq.tasks;
+-- an idle round writes nothing
+begin;
+select taskq._run_duty('schedule');
+select pg_current_xact_id_if_assigned() is null as no_xid;
+commit;
 -- a round that is rolled back has enqueued nothing, and the next one does
 delete from taskq.task;
 select test.at('2026-03-03 09:00:01Z');

@@ -31,10 +31,9 @@ fn every_occurrence_is_enqueued_once_whoever_does_it_and_whatever_dies() {
         "select taskq.schedule('tick', '* * * * * *', 'tick', settings => '{\"queue\": \"ticks\"}');
          select taskq.schedule('tock', '*/2 * * * * *', 'tock', time_zone => 'Australia/Lord_Howe')",
     );
-    let begin: f64 = database.connect().value(
-        "select extract(epoch from updated_at)::float8 from taskq.schedule where name = 'tick'",
-        &[],
-    );
+    let begin: f64 = database
+        .connect()
+        .value("select extract(epoch from updated_at)::float8 from taskq.schedule where name = 'tick'", &[]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let loops: Vec<_> = (0..2).map(|_| scope.spawn(|| maintain(&server, &stop))).collect();
@@ -82,9 +81,7 @@ fn the_keeper_is_in_time_and_makes_up_for_what_it_missed() {
     let database = server.database("clock");
     let mut client = database.connect();
     client.run("select taskq.schedule('tick', '* * * * * *', 'tick')");
-    eventually("five ticks", 30, || {
-        client.value::<i64>("select count(*) from taskq.task", &[]) >= 5
-    });
+    eventually("five ticks", 30, || client.value::<i64>("select count(*) from taskq.task", &[]) >= 5);
     // The keeper looks every second; the rest is for a busy machine.
     let late: f64 = client.value(
         "select max(extract(epoch from enqueued_at - run_at))::float8 from taskq.task where task_type = 'tick'",
@@ -121,13 +118,15 @@ fn a_copy_whose_keeper_is_off_does_not_fire() {
     database.connect().run("select taskq.schedule('tick', '* * * * * *', 'tick', '{\"n\": 1.10}')");
     let out = server.data().join("clock.dump");
     let program = |name: &str, to: &str| {
-        let done = server.program(name).args(["--dbname", to, "--format=custom", "--file"]).arg(&out).output();
+        let done =
+            server.program(name).args(["--dbname", to, "--format=custom", "--file"]).arg(&out).output();
         assert!(done.expect(name).status.success());
     };
     program("pg_dump", "clock");
     let copy = server.empty_database("copy");
     copy.connect().run("alter database copy set taskq.keeper = off");
-    let done = server.program("pg_restore").args(["--dbname", "copy"]).arg(&out).output().expect("pg_restore");
+    let done =
+        server.program("pg_restore").args(["--dbname", "copy"]).arg(&out).output().expect("pg_restore");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let mut client = copy.connect();
     let restored: String = client.value("select cron || payload from taskq.schedules", &[]);
