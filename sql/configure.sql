@@ -39,10 +39,22 @@ create function taskq._settings()
     ('type',  'backoff_cap',        'interval', 0,     3155760000, to_jsonb('06:00:00'::text),
      'no wait is longer, before jitter'),
     ('type',  'jitter',             'number',   0,     1,          to_jsonb(0.1),
-     'the largest share of a wait that is added at random')
+     'the largest share of a wait that is added at random'),
+    ('schedule', 'queue',           'name',     null,  null,       'null'::jsonb,
+     'the queue of its tasks; unset: that of the type'),
+    ('schedule', 'priority',        'integer',  -100,  100,        'null'::jsonb,
+     'the priority of its tasks; unset: that of the type'),
+    ('schedule', 'max_retries',     'integer',  0,     1000000,    'null'::jsonb,
+     'retries of its tasks; unset: those of the type'),
+    ('schedule', 'missed',          'missed',   null,  null,       to_jsonb('run_once'::text),
+     'what becomes of missed occurrences: "run_once", "skip" or "run_all"'),
+    ('schedule', 'max_missed',      'integer',  1,     10000,      to_jsonb(100),
+     'how many missed occurrences run_all runs, the last ones'),
+    ('schedule', 'paused',          'boolean',  null,  null,       to_jsonb(false),
+     'whether it enqueues nothing')
 $$;
 comment on function taskq._settings() is
-  'Every setting of queues and types with its type, bounds and default.';
+  'Every setting of queues, types and schedules with its type, bounds and default.';
 
 -- Checks settings and returns them clean. Errors: 22023, naming the setting and the valid ones.
 create function taskq._check_settings(scope text, settings jsonb) returns jsonb
@@ -65,12 +77,15 @@ begin
       perform taskq._refuse('22023', format('there is no %s setting of that name', _check_settings.scope),
                             format('Valid settings are: %s.', v_valid));
     end if;
-    continue when v_given.type = 'null';
+    continue when v_given.type = 'null' or v_setting.type = 'boolean' and v_given.type = 'boolean'
+               or v_setting.type = 'missed' and v_given.value in ('"run_once"', '"skip"', '"run_all"');
     v_form := case v_setting.type
       when 'interval' then format('an interval as a string, %s to %s seconds', v_setting.low, v_setting.high)
       when 'integer' then format('a whole number from %s to %s', v_setting.low, v_setting.high)
       when 'number' then format('a number from %s to %s', v_setting.low, v_setting.high)
       when 'rate' then 'a string such as "100/minute": a whole number from 1 to 9999999 and second, minute, hour or day'
+      when 'missed' then '"run_once", "skip" or "run_all"'
+      when 'boolean' then 'true or false'
       else 'a string of 1 to 63 bytes' end;
     begin
       v_value := case
@@ -97,7 +112,7 @@ begin
 end
 $$;
 comment on function taskq._check_settings(text, jsonb) is
-  'Checks the settings of a queue or type; 22023 lists the valid ones.';
+  'Checks the settings of a queue, type or schedule; 22023 lists the valid ones.';
 
 -- The effective settings: the row's, else the defaults.
 create function taskq._effective(scope text, configured jsonb) returns jsonb

@@ -31,6 +31,8 @@ create function taskq._parts()
     ('operator', 'function', 'taskq.purge'),
     ('operator', 'function', 'taskq.acknowledge'),
     ('operator', 'function', 'taskq.drill'),
+    ('operator', 'function', 'taskq.schedule'),
+    ('operator', 'function', 'taskq.unschedule'),
     ('operator', 'procedure', 'taskq.maintain'),
     ('operator', 'function', 'taskq._run_duty'),
     ('operator', 'part',     'reader'),
@@ -47,6 +49,7 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.history'),
     ('reader',   'view',     'taskq.alerts'),
     ('reader',   'view',     'taskq.duties'),
+    ('reader',   'view',     'taskq.schedules'),
     -- functions in a view are called with the rights of the one who looks
     ('reader',   'function', 'taskq._view_time'),
     ('reader',   'function', 'taskq._count_tasks'),
@@ -54,6 +57,7 @@ create function taskq._parts()
     ('reader',   'function', 'taskq._figures_kept'),
     ('reader',   'function', 'taskq._workers_seen'),
     ('reader',   'function', 'taskq._displayed_state'),
+    ('reader',   'function', 'taskq._local_time'),
     ('reader',   'function', 'taskq._last_error'),
     ('reader',   'function', 'taskq._default_lease'),
     ('reader',   'function', 'taskq._default_retention'),
@@ -108,7 +112,7 @@ create function taskq.grant_operator(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('operator', grant_operator.role);
 comment on function taskq.grant_operator is
-  'Lets a role configure, pause, redrive, purge, cancel, acknowledge, drill and maintain, and read what a reader may.';
+  'Lets a role configure, pause, schedule, redrive, purge, cancel, acknowledge, drill and maintain, and read what a reader may.';
 
 create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp

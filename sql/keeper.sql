@@ -7,6 +7,7 @@ insert into taskq.duty (name, every) values
   ('alert',   '1 second'),
   ('limits',  '30 seconds'),
   ('drill',   '10 seconds'),  -- and all the time while there is one
+  ('schedule', '1 second'),
   ('archive', '1 minute');
 -- (its first sample counts from here on)
 insert into taskq.duty (name, every, counted_until) values ('sample', '10 seconds', taskq._now());
@@ -113,7 +114,7 @@ declare
 begin
   commit;  -- refuses at once in a transaction block
   -- (alert last: it looks how late the others are)
-  foreach v_duty in array array['recover', 'limits', 'drill', 'sample', 'archive', 'wake', 'alert'] loop
+  foreach v_duty in array array['recover', 'schedule', 'limits', 'drill', 'sample', 'archive', 'wake', 'alert'] loop
     -- a round is bounded: go on while it finds something, but not for ever
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);
@@ -190,6 +191,14 @@ begin
         or v_held.since >= clock_timestamp() - make_interval(secs => taskq._seconds_setting('taskq.vacuum_held_limit'));
   value := case when ok then 'no' else format('by %s, since %s', v_held.who, v_held.since::timestamptz(0)) end;
   advice := case when not ok then v_held.advice end;
+  return next;
+
+  "check" := 'schedules';
+  select count(*), string_agg(s.name, ', ' order by s.name) into v_steps, value
+    from taskq.schedule s where s.error is not null;
+  ok := v_steps = 0;
+  "limit" := null;
+  advice := case when not ok then 'Their last round failed: see last_error in taskq.schedules, and call taskq.schedule again with what is right.' end;
   return next;
 
   "check" := 'open alerts';

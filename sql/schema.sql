@@ -521,6 +521,42 @@ comment on column taskq.sample.total_p95 is 'The 95th percentile of the same.';
 comment on column taskq.sample.claimers is 'Workers that claimed from the queue in that time, or tried to.';
 
 -- ---------------------------------------------------------------------------
+-- schedule: tasks that come by the clock
+-- ---------------------------------------------------------------------------
+-- No index but the key: there are few rows, and so every change of next_run_at is heap-only (HOT),
+-- which keeps the table small although some schedules run every second.
+
+create table taskq.schedule (
+  name         text collate "C" primary key,
+  cron         text not null,
+  time_zone    text not null,
+  task_type    text collate "C" not null,
+  payload      jsonb not null,
+  settings     jsonb not null,
+  next_run_at  timestamptz,
+  last_run_at  timestamptz,
+  last_task_id bigint,
+  missed       bigint not null default 0,
+  error        text,
+  error_at     timestamptz,
+  updated_at   timestamptz not null
+) with (fillfactor = 50);
+comment on table taskq.schedule is 'Schedules, written by schedule and unschedule; the schedule duty enqueues what is due and moves next_run_at past it.';
+comment on column taskq.schedule.name is 'Name of the schedule, 1 to 63 bytes.';
+comment on column taskq.schedule.cron is 'The cron expression, as it was given.';
+comment on column taskq.schedule.time_zone is 'The time zone whose clocks the expression means.';
+comment on column taskq.schedule.task_type is 'The type of its tasks.';
+comment on column taskq.schedule.payload is 'The payload of its tasks.';
+comment on column taskq.schedule.settings is 'The settings that were given: queue, priority, max_retries, paused, missed, max_missed. What is not in it has its default.';
+comment on column taskq.schedule.next_run_at is 'The next occurrence that is not enqueued yet; NULL if it is paused or none comes any more.';
+comment on column taskq.schedule.last_run_at is 'The last occurrence that was enqueued.';
+comment on column taskq.schedule.last_task_id is 'The task of that occurrence.';
+comment on column taskq.schedule.missed is 'Occurrences that were missed, because no keeper was there, and not made up for.';
+comment on column taskq.schedule.error is 'SQLSTATE and message of its last round if that failed; NULL if it went well.';
+comment on column taskq.schedule.error_at is 'When that was. It is tried again every minute.';
+comment on column taskq.schedule.updated_at is 'When it was made or last changed by schedule.';
+
+-- ---------------------------------------------------------------------------
 -- alert, horizon, duty, granted_part: what the keeper and the operator keep
 -- ---------------------------------------------------------------------------
 
@@ -617,6 +653,7 @@ select pg_catalog.pg_extension_config_dump('taskq.archive_day', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_default', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_early', '');
 select pg_catalog.pg_extension_config_dump('taskq.sample', '');
+select pg_catalog.pg_extension_config_dump('taskq.schedule', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert_id_seq', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert', '');
 select pg_catalog.pg_extension_config_dump('taskq.granted_part', '');

@@ -13,6 +13,12 @@ create function taskq._check_name(what text, name text) returns text
 comment on function taskq._check_name(text, text) is
   'Returns the name, or raises 22023 if it is not 1 to 63 bytes without control characters.';
 
+create function taskq._check_size(what text, payload jsonb, headers jsonb) returns integer
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_check_size';
+comment on function taskq._check_size(text, jsonb, jsonb) is
+  'Returns the bytes of payload and headers, or raises 54000 if they exceed taskq.max_payload_bytes.';
+
 create function taskq._library_version() returns text
   language c immutable parallel safe
   as 'MODULE_PATHNAME', 'taskq_library_version';

@@ -10,6 +10,7 @@ use pgrx::pg_sys::Datum;
 
 sql_functions! {
     taskq_check_name / pg_finfo_taskq_check_name => check_name_function;
+    taskq_check_size / pg_finfo_taskq_check_size => check_size_function;
 }
 
 /// Names of queues and task types: as long as PostgreSQL's identifiers.
@@ -29,6 +30,12 @@ pub const MAX_RETRIES: i32 = 1_000_000;
 fn check_name_function(call: &Call) -> Outcome<Datum> {
     let what = call.text(0).unwrap_or_else(|| "name".into());
     call.value(Some(name(&what, call.text(1))?))
+}
+
+/// `taskq._check_size(what, payload, headers)` returns the bytes or refuses them.
+fn check_size_function(call: &Call) -> Outcome<Datum> {
+    let what = call.text(0).unwrap_or_else(|| "payload".into());
+    call.value(Some(size(&what, &[call.jsonb(1), call.jsonb(2)])?))
 }
 
 /// An argument that must not be NULL.

@@ -12,6 +12,7 @@ mod changes;
 mod checks;
 mod clock;
 mod config;
+mod cron;
 mod failure;
 mod figures;
 mod groups;
@@ -64,7 +65,8 @@ pgrx::extension_sql_file!("../sql/alert.sql", name = "alert", requires = ["views
 pgrx::extension_sql_file!("../sql/archive.sql", name = "archive", requires = ["alert"]);
 pgrx::extension_sql_file!("../sql/drill.sql", name = "drill", requires = ["archive"]);
 pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["drill"]);
-pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["sample"]);
+pgrx::extension_sql_file!("../sql/schedule.sql", name = "schedule", requires = ["sample"]);
+pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["schedule"]);
 pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["keeper"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]

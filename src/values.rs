@@ -125,6 +125,23 @@ fn parse<T: FromDatum>(input: unsafe fn(pg_sys::FunctionCallInfo) -> Datum, text
     .execute()
 }
 
+/// A time zone, as PostgreSQL knows it by this name.
+pub struct TimeZone(Option<Datum>);
+
+impl TimeZone {
+    pub fn named(name: String) -> Self {
+        TimeZone(name.into_datum())
+    }
+
+    /// What clocks show there: the same as `at time zone`, in microseconds since 2000-01-01 00:00
+    /// there. An unknown zone is an error of PostgreSQL's.
+    pub fn local(&self, at: Moment) -> Moment {
+        // SAFETY: takes a text and a timestamptz and returns a timestamp, which has the same form.
+        unsafe { pgrx::direct_function_call::<Moment>(pg_sys::timestamptz_zone, &[self.0, at.into_datum()]) }
+            .unwrap_or(at)
+    }
+}
+
 /// A `jsonb` datum. It is passed through as it is and never parsed: PostgreSQL allows deeper
 /// nesting and longer numbers than any Rust value does.
 #[derive(Debug, Clone, Copy)]

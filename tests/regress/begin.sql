@@ -24,6 +24,7 @@ delete from taskq.once_key;
 delete from taskq.queue;
 delete from taskq.task_type;
 delete from taskq.alert;
+delete from taskq.schedule;
 delete from taskq.sample;
 delete from taskq.horizon;
 update taskq.duty set started_at = null, finished_at = null, rows = null, error = null, error_at = null, logged_at = null;

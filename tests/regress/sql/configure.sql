@@ -13,7 +13,7 @@ select jsonb_pretty(taskq.configure_type('t', '{}'));
 -- every column of the tables is a setting or book-keeping, and the other way round
 select attname from pg_attribute where attrelid in ('taskq.queue'::regclass, 'taskq.task_type'::regclass) and attnum > 0 and not attisdropped
 except select name from taskq._settings() order by 1;
-select name from taskq._settings()
+select name from taskq._settings() where scope <> 'schedule'
 except select attname from pg_attribute where attrelid in ('taskq.queue'::regclass, 'taskq.task_type'::regclass) and attnum > 0;
 -- the functions that hand out defaults say the same
 select taskq._default_lease(), taskq._default_retention();
@@ -65,7 +65,9 @@ select s.scope, s.name, v
        '2147483647', '2147483648', 'true', '[]', '{}']::jsonb[]) v;
 create function test.configure(scope text, setting text, value jsonb) returns text language sql as $$
   select case when e = 'no error' then 'accepted' when e = format('22023: setting %s is not valid', configure.setting) then 'refused' else e end
-    from test.error(format('select taskq.configure_%s(''x'', %L)', configure.scope, jsonb_build_object(configure.setting, configure.value))) e
+    from test.error(format(case configure.scope when 'schedule' then 'select taskq.%s(''x'', ''@daily'', ''x'', settings => %L)'
+                                                else 'select taskq.configure_%s(''x'', %L)' end,
+                           configure.scope, jsonb_build_object(configure.setting, configure.value))) e
 $$;
 select scope, setting, test.configure(scope, setting, value), string_agg(value::text, ' ' order by n) from (select * from given where value <> '1e400') g
  group by 1, 2, 3 order by 1, 2, 3;

@@ -118,7 +118,8 @@ select c.relname from pg_class c where c.relnamespace = 'taskq'::regnamespace an
    and not exists (select from pg_constraint k where k.conrelid = c.oid and k.contype = 'p');
 select a.attrelid::regclass, a.attname, format_type(a.atttypid, a.atttypmod) from pg_attribute a join pg_class c on c.oid = a.attrelid
  where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v') and a.attnum > 0
-   and (a.attname ~ '(^|_)(id|token)$' and a.atttypid <> 'bigint'::regtype or a.atttypid in ('xid'::regtype, 'oid'::regtype, 'json'::regtype, 'timestamp'::regtype));
+   and (a.attname ~ '(^|_)(id|token)$' and a.atttypid <> 'bigint'::regtype or a.atttypid in ('xid'::regtype, 'oid'::regtype, 'json'::regtype)
+        or a.atttypid = 'timestamp'::regtype and a.attname !~ '_(local|utc)$');
 select s.seqrelid::regclass from pg_sequence s join pg_class c on c.oid = s.seqrelid where c.relnamespace = 'taskq'::regnamespace and s.seqtypid <> 'bigint'::regtype;
 select distinct i.indrelid::regclass as "table", a.attname as "column" from pg_index i join pg_class c on c.oid = i.indrelid
   join pg_attribute a on a.attrelid = c.oid and a.attnum = any (i.indkey)
