@@ -157,6 +157,7 @@ create constraint trigger limits_changed after insert or update of max_running, 
 create function taskq._duty_limits() returns bigint
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
+  v_exact       boolean := coalesce((select f.exact from taskq._figures_state() f), false);
   v_queue       record;
   v_max_running integer;
   v_mended      bigint;
@@ -173,7 +174,8 @@ begin
       left join (select g.queue, sum(g.running) as running from taskq._figures() g group by g.queue) f on f.queue = n.name
      order by n.name
   loop
-    continue when v_queue.slots = v_queue.max_running and v_queue.used = coalesce(v_queue.running, 0);
+    -- (Tasks that nobody has counted yet, as in a dump that was just restored, are looked for.)
+    continue when v_exact and v_queue.slots = v_queue.max_running and v_queue.used = coalesce(v_queue.running, 0);
     -- Not while somebody changes the queue; as it is now.
     select q.max_running into v_max_running from taskq.queue q where q.name = v_queue.name for no key update skip locked;
     continue when not found and exists (select from taskq.queue q where q.name = v_queue.name);
