@@ -136,7 +136,10 @@ declare
   v_queue taskq.queue;
 begin
   select q.* into v_queue from taskq.queue q where q.name = coalesce(new.name, old.name);
-  if new.max_running < coalesce(old.max_running, 2147483647) then
+  if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
+    return null;  -- it was changed in the same transaction: that event follows
+  end if;
+  if v_queue.max_running < coalesce(old.max_running, 2147483647) then
     perform taskq._wait_for_claims(v_queue.name);
   end if;
   perform taskq._set_slots(coalesce(new.name, old.name), v_queue.max_running);
