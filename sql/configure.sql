@@ -163,7 +163,7 @@ begin
 end
 $$;
 comment on function taskq.configure_queue is
-  'Merges settings of a queue (lease, retention, dead_letters_limit, oldest_ready_limit, expired_leases_limit, unclaimed_limit); JSON null resets one. Returns the effective settings.';
+  'Merges settings of a queue (lease, retention, max_running, rate, burst, dead_letters_limit, oldest_ready_limit, expired_leases_limit, unclaimed_limit); JSON null resets one. Returns the effective settings.';
 
 -- configure_type: the same for a task type. Queue, priority and max_retries count for tasks
 -- enqueued from then on; lease at the next claim; the backoff at the next failure.

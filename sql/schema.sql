@@ -260,9 +260,9 @@ create table taskq.slot (
   task_id bigint,
   primary key (queue, slot)
 ) with (fillfactor = 50);
-create index slot_task_idx on taskq.slot (queue, task_id);
+create index slot_task_idx on taskq.slot (queue, task_id, slot);
 comment on table taskq.slot is 'For a queue with max_running: one row for each task that may run at once, and who has it.';
-comment on index taskq.slot_task_idx is 'Finds free slots (task_id is NULL), and that of a task.';
+comment on index taskq.slot_task_idx is 'Finds free slots (task_id is NULL) in their order, and that of a task.';
 comment on column taskq.slot.queue is 'The queue.';
 comment on column taskq.slot.slot is 'Counts from 1. One above max_running goes when its task ends: the limit was lowered, or set while more were running.';
 comment on column taskq.slot.task_id is 'The running task that has the slot; NULL if it is free.';

@@ -234,7 +234,7 @@ pub fn opens_at(queue: &str, at: Moment) {
     let Some(mut shared) = shared::lock() else { return };
     let id = transaction::database();
     let Some(figure) = figure::find(&mut shared.figures, id, &Name::new(queue), &Name::EMPTY) else { return };
-    figure.opens_at = at;
+    figure.opens_at = figure.opens_at.min(at);
     if let Some(database) = shared.database(id)
         && at < database.next_opening
     {

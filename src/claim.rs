@@ -98,14 +98,14 @@ impl Claim<'_> {
     /// Claims from the lanes of one priority. Returns whether more is wanted.
     fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
         if let ([lane], 1) = (level, self.wanted) {
-            if !self.permitted(spi, &lane.queue, 1)? {
-                return Ok(true);
-            }
-            let taken = store::take_first(spi, lane, &self.by)?;
-            self.spend(spi, &taken)?;
-            self.hand_over(spi, &taken, held, rows)?;
-            if held.count == 1 {
-                return Ok(false);
+            // If it is at its limit, a lease that is over may still give a slot back: see below.
+            if self.permitted(spi, &lane.queue)? {
+                let taken = store::take_first(spi, lane, &self.by)?;
+                self.spend(spi, &taken)?;
+                self.hand_over(spi, &taken, held, rows)?;
+                if held.count == 1 {
+                    return Ok(false);
+                }
             }
         }
         let mut queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
@@ -120,14 +120,12 @@ impl Claim<'_> {
             let mut candidates =
                 store::candidates(spi, &queues, level[0].priority, self.by.now, asked as i64, behind)?;
             let last_page = candidates.len() < asked;
-            let cut = held.cut_to_size(&mut candidates);
-            let Some(last) = candidates.last().map(|c| (c.run_at, c.id)) else {
-                // Cut to nothing: what is held fills the claim.
-                return Ok(!cut);
-            };
+            let Some(mut last) = candidates.last().map(|c| (c.run_at, c.id)) else { return Ok(true) };
 
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
-            lease::take_back(spi, over, self.by.config, self.by.now)?;
+            if lease::take_back(spi, over, self.by.config, self.by.now)? > 0 {
+                self.permits.borrow_mut().look_again();
+            }
 
             let blocked = self.turns.borrow_mut().choose(spi, &mut candidates)?;
             if !blocked.is_empty() {
@@ -135,6 +133,13 @@ impl Claim<'_> {
                 spare = (spare * 4).min(MOST_ROWS);
             }
             let beyond = self.limit_to_permits(spi, &mut candidates, missing)?;
+            let cut = held.cut_to_size(&mut candidates);
+            match candidates.last() {
+                Some(fit) if cut => last = (fit.run_at, fit.id),
+                // Cut to nothing: what is held fills the claim.
+                None if cut => return Ok(false),
+                _ => (),
+            }
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, &self.by)?;
             self.spend(spi, &taken)?;
@@ -147,59 +152,100 @@ impl Claim<'_> {
             }
             if superseded {
                 // Others of this page may go in their place: read it again.
+                self.permits.borrow_mut().look_again();
                 continue;
             }
-            queues.retain(|queue| !self.permits.borrow().exhausted(queue));
+            queues.retain(|queue| !self.exhausted(queue));
             if queues.is_empty() {
                 return Ok(true);
             }
+            // Others held some of those that were permitted: these may go in their place.
+            let beyond = beyond.into_iter().find(|(queue, _)| queues.contains(queue));
             behind = match beyond {
-                // Others held some of those that were permitted: these may go in their place.
-                Some((queue, place)) if queues.contains(&queue) => place,
-                _ if last_page && !cut => return Ok(true),
-                _ => last,
+                Some((_, place)) => place.min(last),
+                None if last_page && !cut => return Ok(true),
+                None => last,
             };
         }
     }
 
-    /// Whether so many more tasks of the queue may begin. Always, if it has neither limit nor rate.
-    fn permitted(&self, spi: &Spi, queue: &str, tasks: usize) -> Outcome<bool> {
+    /// Whether one more task of the queue may begin. Always, if it has neither limit nor rate.
+    fn permitted(&self, spi: &Spi, queue: &str) -> Outcome<bool> {
         let Some(limit) = self.by.config.limits.get(queue) else { return Ok(true) };
-        Ok(self.permits.borrow_mut().lock(spi, queue, limit, tasks, self.by.now)? == tasks)
+        Ok(self.permits.borrow_mut().lock(spi, queue, limit, 1, self.by.now)? == 1)
     }
 
-    /// Drops candidates of queues whose limit or rate does not let them begin. Returns the queue of the
-    /// first one that was dropped, and the place just before it.
+    /// Whether no more tasks of the queue may begin.
+    fn exhausted(&self, queue: &str) -> bool {
+        let limit = self.by.config.limits.get(queue);
+        limit.is_some_and(|limit| self.permits.borrow().exhausted(queue, limit))
+    }
+
+    /// Drops candidates that may not begin: their queue's limit or rate does not let them, or as many as
+    /// are missing may go before them, so that they need no permits yet. Returns for each queue the place
+    /// just before the first one that was dropped.
     fn limit_to_permits(
         &self,
         spi: &Spi,
         candidates: &mut Vec<Candidate>,
         missing: usize,
-    ) -> Outcome<Option<(String, (Moment, i64))>> {
-        let mut permitted: HashMap<String, usize> = HashMap::new();
-        for queue in candidates.iter().map(|c| &c.queue) {
-            if self.by.config.limits.contains_key(queue) {
-                *permitted.entry(queue.clone()).or_default() += 1;
+    ) -> Outcome<Vec<(String, (Moment, i64))>> {
+        let mut dropped: Vec<(String, (Moment, i64))> = Vec::new();
+        let limits = &self.by.config.limits;
+        if !candidates.iter().any(|candidate| limits.contains_key(&candidate.queue)) {
+            return Ok(dropped);
+        }
+        // The first that are missing get permits; where there are none, others come into their place.
+        let mut most: HashMap<String, usize> = HashMap::new();
+        let mut granted: HashMap<String, usize>;
+        loop {
+            granted = HashMap::new();
+            let mut kept = 0;
+            for queue in candidates.iter().map(|candidate| &candidate.queue) {
+                if kept == missing {
+                    break;
+                }
+                if limits.contains_key(queue) {
+                    let granted = granted.entry(queue.clone()).or_default();
+                    if most.get(queue) == Some(granted) {
+                        continue;
+                    }
+                    *granted += 1;
+                }
+                kept += 1;
+            }
+            let mut all = true;
+            for (queue, tasks) in &granted {
+                if let Some(limit) = limits.get(queue) {
+                    let locked = self.permits.borrow_mut().lock(spi, queue, limit, *tasks, self.by.now)?;
+                    if locked < *tasks {
+                        most.insert(queue.clone(), locked);
+                        all = false;
+                    }
+                }
+            }
+            if all {
+                break;
             }
         }
-        for (queue, tasks) in &mut permitted {
-            if let Some(limit) = self.by.config.limits.get(queue) {
-                let wanted = missing.min(*tasks);
-                *tasks = self.permits.borrow_mut().lock(spi, queue, limit, wanted, self.by.now)?;
-            }
-        }
-        let mut first_dropped = None;
+        // Behind one that may begin but need not, nothing goes before it.
+        let mut end = false;
         candidates.retain(|candidate| {
-            let Some(left) = permitted.get_mut(&candidate.queue) else { return true };
-            if *left == 0 {
-                let place = (candidate.run_at, candidate.id - 1);
-                first_dropped.get_or_insert((candidate.queue.clone(), place));
-                return false;
+            let queue = &candidate.queue;
+            if !end && !limits.contains_key(queue) {
+                return true;
             }
-            *left -= 1;
-            true
+            if !end && let Some(left @ 1..) = granted.get_mut(queue) {
+                *left -= 1;
+                return true;
+            }
+            end |= !most.contains_key(queue);
+            if dropped.iter().all(|(known, _)| known != queue) {
+                dropped.push((queue.clone(), (candidate.run_at, candidate.id - 1)));
+            }
+            false
         });
-        Ok(first_dropped)
+        Ok(dropped)
     }
 
     /// Uses the permits of the tasks that were taken.

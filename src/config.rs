@@ -69,8 +69,15 @@ impl Leases {
 #[derive(Clone, Copy)]
 pub struct Limit {
     pub max_running: Option<i32>,
+    pub rate: Option<Rate>,
+}
+
+#[derive(Clone, Copy)]
+pub struct Rate {
+    /// How many tokens there are.
+    pub tokens: i32,
     /// After how many seconds a token that was used is free again.
-    pub token_period: Option<f64>,
+    pub period: f64,
 }
 
 /// What a task type gives a new task, and how long its failures wait.
@@ -111,8 +118,12 @@ impl Config {
             if queues.get(row, 2).unwrap_or(false) {
                 config.keeps_nothing.push(name.clone());
             }
-            let limit = Limit { max_running: queues.get(row, 4), token_period: queues.get(row, 5) };
-            if limit.max_running.is_some() || limit.token_period.is_some() {
+            let rate = match (queues.get(row, 5), queues.get(row, 6)) {
+                (Some(tokens), Some(period)) => Some(Rate { tokens, period }),
+                _ => None,
+            };
+            let limit = Limit { max_running: queues.get(row, 4), rate };
+            if limit.max_running.is_some() || limit.rate.is_some() {
                 config.limits.insert(name.clone(), limit);
             }
             config.queue_leases.add(name, queues.get(row, 3));
@@ -185,8 +196,8 @@ fn read_and_know_tables(spi: &Spi) -> Outcome<Rc<Config>> {
     Config::read(spi).map(Rc::new)
 }
 
-/// The settings as they are now, for a claim. Whoever sets max_running where there was none waits for
-/// the claims that went through here and may not know of it (see `configure_queue`).
+/// The settings as they are now, for a claim. Whoever sets or lowers max_running waits for the claims
+/// that went through here and may not know of it (see `taskq._limits_changed`).
 pub fn for_claim(spi: &Spi) -> Outcome<Rc<Config>> {
     let known = current(spi)?;
     let gate = CLAIM_GATE.load(Ordering::Relaxed);

@@ -7,7 +7,7 @@
 //! task ends in any way or is taken back; a token, some time after its use.
 
 use crate::changes;
-use crate::config::{Config, Limit};
+use crate::config::{Config, Limit, Rate};
 use crate::failure::Outcome;
 use crate::statement::{Spi, Statement, arg};
 use crate::values::Moment;
@@ -15,23 +15,23 @@ use pgrx::pg_sys::{FLOAT8OID, INT4ARRAYOID, INT4OID, INT8ARRAYOID, INT8OID, TEXT
 use std::collections::HashMap;
 
 static SLOT_LOCK: Statement =
-    Statement::new(include_str!("../sql/statements/slot_lock.sql"), &[TEXTOID, INT8OID]);
+    Statement::new(include_str!("../sql/statements/slot_lock.sql"), &[TEXTOID, INT4OID, INT8OID]);
 static SLOT_USE: Statement =
     Statement::new(include_str!("../sql/statements/slot_use.sql"), &[TEXTOID, INT4ARRAYOID, INT8ARRAYOID]);
 static SLOT_FREE: Statement =
     Statement::new(include_str!("../sql/statements/slot_free.sql"), &[TEXTOID, INT8ARRAYOID, INT4OID]);
 static TOKEN_LOCK: Statement = Statement::new(
     include_str!("../sql/statements/token_lock.sql"),
-    &[TEXTOID, TIMESTAMPTZOID, FLOAT8OID, INT8OID],
+    &[TEXTOID, TIMESTAMPTZOID, FLOAT8OID, INT4OID, INT8OID],
 );
 static TOKEN_USE: Statement =
     Statement::new(include_str!("../sql/statements/token_use.sql"), &[TEXTOID, INT4ARRAYOID, TIMESTAMPTZOID]);
 static TOKEN_NEXT: Statement =
-    Statement::new(include_str!("../sql/statements/token_next.sql"), &[TEXTOID, TIMESTAMPTZOID]);
+    Statement::new(include_str!("../sql/statements/token_next.sql"), &[TEXTOID, TIMESTAMPTZOID, INT4OID]);
 
 static AVAILABLE: Statement = Statement::new(
     include_str!("../sql/statements/permits_available.sql"),
-    &[TEXTOID, TIMESTAMPTZOID, FLOAT8OID],
+    &[TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, FLOAT8OID],
 );
 
 /// What a claim has locked, by queue.
@@ -51,7 +51,7 @@ struct Locked {
 impl Locked {
     fn count(&self, limit: &Limit) -> usize {
         let slots = limit.max_running.map_or(usize::MAX, |_| self.slots.len());
-        let tokens = limit.token_period.map_or(usize::MAX, |_| self.tokens.len());
+        let tokens = limit.rate.map_or(usize::MAX, |_| self.tokens.len());
         slots.min(tokens)
     }
 }
@@ -72,17 +72,18 @@ impl Permits {
         }
         // Rows that this transaction has locked before would be found again: ask for all, anew.
         let mut reach = wanted;
-        if limit.max_running.is_some() {
-            locked.slots = numbers(spi, &SLOT_LOCK, &[arg(queue), arg(wanted as i64)])?;
+        if let Some(max_running) = limit.max_running {
+            let args = [arg(queue), arg(max_running), arg(wanted as i64)];
+            locked.slots = numbers(spi, &SLOT_LOCK, &args)?;
             reach = reach.min(locked.slots.len());
         }
-        if let Some(period) = limit.token_period
+        if let Some(rate) = limit.rate
             && reach > 0
         {
-            let args = [arg(queue), arg(now), arg(period), arg(reach as i64)];
+            let args = [arg(queue), arg(now), arg(rate.period), arg(rate.tokens), arg(reach as i64)];
             locked.tokens = numbers(spi, &TOKEN_LOCK, &args)?;
             if locked.tokens.len() < reach {
-                open_later(spi, queue, now)?;
+                open_later(spi, queue, &rate, now)?;
             }
         }
         locked.exhausted = locked.count(limit) < wanted;
@@ -90,8 +91,15 @@ impl Permits {
     }
 
     /// Whether a claim can take nothing more from the queue.
-    pub fn exhausted(&self, queue: &str) -> bool {
-        self.queues.get(queue).is_some_and(|locked| locked.exhausted)
+    pub fn exhausted(&self, queue: &str, limit: &Limit) -> bool {
+        self.queues.get(queue).is_some_and(|locked| locked.exhausted && locked.count(limit) == 0)
+    }
+
+    /// Tasks have ended meanwhile, in the claim itself: there may be more.
+    pub fn look_again(&mut self) {
+        for locked in self.queues.values_mut() {
+            locked.exhausted = false;
+        }
     }
 
     /// These tasks were taken: their permits are used.
@@ -108,9 +116,9 @@ impl Permits {
             let slots: Vec<i32> = locked.slots.drain(..tasks.len()).collect();
             spi.execute(&SLOT_USE, &[arg(queue), arg(slots), arg(tasks)])?;
         }
-        if let Some(period) = limit.token_period {
+        if let Some(rate) = limit.rate {
             let tokens: Vec<i32> = locked.tokens.drain(..tasks.len()).collect();
-            spi.execute(&TOKEN_USE, &[arg(queue), arg(tokens), arg(now.plus(period))])?;
+            spi.execute(&TOKEN_USE, &[arg(queue), arg(tokens), arg(now.plus(rate.period))])?;
         }
         Ok(())
     }
@@ -118,21 +126,25 @@ impl Permits {
 
 /// How many tasks of the queue could begin now. Locks nothing, so others may be faster.
 pub fn available(spi: &Spi, queue: &str, limit: &Limit, now: Moment) -> Outcome<i64> {
-    let table = spi.execute(&AVAILABLE, &[arg(queue), arg(now), limit.token_period.and_then(arg)])?;
+    let (tokens, period) = (limit.rate.map(|rate| rate.tokens), limit.rate.map(|rate| rate.period));
+    let args =
+        [arg(queue), arg(now), limit.max_running.and_then(arg), tokens.and_then(arg), period.and_then(arg)];
+    let table = spi.execute(&AVAILABLE, &args)?;
     let (slots, tokens): (i64, i64) = (table.need(0, 0)?, table.need(0, 1)?);
     let slots = limit.max_running.map_or(i64::MAX, |_| slots);
-    if limit.token_period.is_some() && tokens == 0 && slots > 0 {
-        open_later(spi, queue, now)?;
+    let Some(rate) = limit.rate else { return Ok(slots) };
+    if tokens == 0 && slots > 0 {
+        open_later(spi, queue, &rate, now)?;
     }
-    Ok(slots.min(limit.token_period.map_or(i64::MAX, |_| tokens)))
+    Ok(slots.min(tokens))
 }
 
 /// No token is free: the keeper is to look again when one is.
-fn open_later(spi: &Spi, queue: &str, now: Moment) -> Outcome<()> {
-    let table = spi.execute(&TOKEN_NEXT, &[arg(queue), arg(now)])?;
-    if !table.is_empty() {
-        changes::opens_at(queue, table.need(0, 0)?);
-    }
+fn open_later(spi: &Spi, queue: &str, rate: &Rate, now: Moment) -> Outcome<()> {
+    let table = spi.execute(&TOKEN_NEXT, &[arg(queue), arg(now), arg(rate.tokens)])?;
+    // Without a row others are just using them all.
+    let at = if table.is_empty() { now.plus(rate.period) } else { table.need(0, 0)? };
+    changes::opens_at(queue, at);
     Ok(())
 }
 
