@@ -101,6 +101,7 @@ select redriven from taskq.redrive('*');
 select taskq.purge('ready');
 select taskq.cancel(:id);
 call taskq.maintain();
+select taskq.schedule('g', '@daily', 'p', time_zone => 'Asia/Tokyo'), taskq.unschedule('g');
 select test.error('select taskq.acknowledge(0)');
 reset role;
 create function test.readable() returns table (name text, rows_ text) language plpgsql as $$
