@@ -97,7 +97,7 @@ impl Claim<'_> {
 
     /// Claims from the lanes of one priority. Returns whether more is wanted.
     fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
-        if let ([lane], 1) = (level, self.wanted) {
+        if let ([lane @ Lane { grouped: false, .. }], 1) = (level, self.wanted) {
             if !self.permitted(spi, &lane.queue, 1)? {
                 return Ok(true);
             }
@@ -127,10 +127,11 @@ impl Claim<'_> {
             };
 
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
-            lease::take_back(spi, over, self.by.config, self.by.now)?;
+            let recovered = lease::take_back(spi, over, self.by.config, self.by.now)?;
+            let turns_passed = recovered > 0 && candidates.iter().any(|c| c.expired && c.group_key.is_some());
 
-            let blocked = self.turns.borrow_mut().choose(spi, &mut candidates)?;
-            if !blocked.is_empty() {
+            let dropped = self.turns.borrow_mut().choose(spi, &mut candidates, missing)?;
+            if !dropped.blocked.is_empty() {
                 // There may be many more of the same group: read larger pages.
                 spare = (spare * 4).min(MOST_ROWS);
             }
@@ -138,26 +139,36 @@ impl Claim<'_> {
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, &self.by)?;
             self.spend(spi, &taken)?;
-            self.turns.borrow_mut().give(spi, &taken, QUEUE, GROUP_KEY)?;
-            let go_on = self.turns.borrow_mut().park(spi, blocked, self.by.now)?;
+            let go_on = {
+                let mut turns = self.turns.borrow_mut();
+                turns.give(spi, &taken, QUEUE, GROUP_KEY)?;
+                if taken.len() < missing {
+                    turns.leave(&candidates, &taken)?;
+                }
+                turns.park(spi, dropped.blocked, self.by.now)?
+            };
             let superseded = self.hand_over(spi, &taken, held, rows)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) || !go_on {
                 return Ok(false);
             }
-            if superseded {
-                // Others of this page may go in their place: read it again.
+            if superseded || turns_passed {
+                // Others may go in their place, and may be before these.
+                self.turns.borrow_mut().begin_again();
+                behind = BEFORE_ALL;
                 continue;
             }
             queues.retain(|queue| !self.permits.borrow().exhausted(queue));
             if queues.is_empty() {
                 return Ok(true);
             }
-            behind = match beyond {
-                // Others held some of those that were permitted: these may go in their place.
-                Some((queue, place)) if queues.contains(&queue) => place,
-                _ if last_page && !cut => return Ok(true),
-                _ => last,
+            // Others held some of those that were permitted, or whose turn was free: these may go in
+            // their place.
+            let beyond = beyond.filter(|(queue, _)| queues.contains(queue)).map(|(_, place)| place);
+            behind = match beyond.into_iter().chain(dropped.untried).min() {
+                Some(place) => place,
+                None if last_page && !cut => return Ok(true),
+                None => last,
             };
         }
     }
