@@ -13,7 +13,7 @@ demo: build ## build and run the demo; KEEP=1 leaves its server running
 	@tools/demo.sh
 test: ## all tests; STAGE="regress demo" only these stages
 	@tests/run.sh
-bench: build ## the benchmark
+bench: build ## the benchmark; BENCH="features keeper" only these parts
 	@tools/cluster.sh run bench bench/run.sh
 install: prerequisites ## install into the server of PG_CONFIG (default: the system's); needs root or sudo
 	@tools/build.sh install

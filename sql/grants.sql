@@ -30,6 +30,7 @@ create function taskq._parts()
     ('operator', 'function', 'taskq.redrive'),
     ('operator', 'function', 'taskq.purge'),
     ('operator', 'function', 'taskq.acknowledge'),
+    ('operator', 'function', 'taskq.drill'),
     ('operator', 'procedure', 'taskq.maintain'),
     ('operator', 'function', 'taskq._run_duty'),
     ('operator', 'part',     'reader'),
@@ -107,7 +108,7 @@ create function taskq.grant_operator(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('operator', grant_operator.role);
 comment on function taskq.grant_operator is
-  'Lets a role configure, pause, redrive, purge, cancel, acknowledge and maintain, and read what a reader may.';
+  'Lets a role configure, pause, redrive, purge, cancel, acknowledge, drill and maintain, and read what a reader may.';
 
 create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp

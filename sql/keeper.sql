@@ -6,6 +6,7 @@ insert into taskq.duty (name, every) values
   ('wake',    '10 seconds'),  -- and whenever something becomes claimable
   ('alert',   '1 second'),
   ('limits',  '30 seconds'),
+  ('drill',   '10 seconds'),  -- and all the time while there is one
   ('archive', '1 minute');
 -- (its first sample counts from here on)
 insert into taskq.duty (name, every, counted_until) values ('sample', '10 seconds', taskq._now());
@@ -111,7 +112,8 @@ declare
   v_rows bigint;
 begin
   commit;  -- refuses at once in a transaction block
-  foreach v_duty in array array['recover', 'limits', 'sample', 'alert', 'archive', 'wake'] loop
+  -- (alert last: it looks how late the others are)
+  foreach v_duty in array array['recover', 'limits', 'drill', 'sample', 'archive', 'wake', 'alert'] loop
     -- a round is bounded: go on while it finds something, but not for ever
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);

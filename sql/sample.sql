@@ -165,7 +165,7 @@ begin
       from figure f
       left join claimer c on c.queue = f.queue
       left join taskq._oldest_ready o on o.queue = f.queue collate "C"
-     where not starts_with(f.queue, 'taskq.')
+     where not starts_with(f.queue, 'taskq.') and f.task_type <> taskq._drill_type()
        and (f.ready > 0 or f.scheduled > 0 or f.running > 0 or f.blocked > 0 or f.enqueued > 0 or f.started > 0 or f.succeeded > 0
             or f.failed > 0 or f.cancelled > 0);
     -- (a changed interval counts for the keeper from here on)

@@ -58,6 +58,10 @@ impl Call {
         self.arg(n)
     }
 
+    pub fn double(&self, n: usize) -> Option<f64> {
+        self.arg(n)
+    }
+
     pub fn boolean(&self, n: usize) -> Option<bool> {
         self.arg(n)
     }

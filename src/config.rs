@@ -99,7 +99,8 @@ impl Config {
         self.types.get(name).cloned().unwrap_or_default()
     }
 
-    fn read(spi: &Spi) -> Outcome<Self> {
+    /// As the tables say, whatever the session remembers.
+    pub fn read(spi: &Spi) -> Outcome<Self> {
         let mut config = Config::default();
         let queues = spi.execute(&QUEUES, &[])?;
         for row in 0..queues.len() {

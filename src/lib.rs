@@ -30,6 +30,7 @@ mod backoff;
 mod cancel;
 mod claim;
 mod complete;
+mod drill;
 mod enqueue;
 mod keys;
 mod lease;
@@ -61,7 +62,8 @@ pgrx::extension_sql_file!("../sql/redrive.sql", name = "redrive", requires = ["c
 pgrx::extension_sql_file!("../sql/views.sql", name = "views", requires = ["redrive"]);
 pgrx::extension_sql_file!("../sql/alert.sql", name = "alert", requires = ["views"]);
 pgrx::extension_sql_file!("../sql/archive.sql", name = "archive", requires = ["alert"]);
-pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["archive"]);
+pgrx::extension_sql_file!("../sql/drill.sql", name = "drill", requires = ["archive"]);
+pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["drill"]);
 pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["sample"]);
 pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["keeper"], finalize);
 

@@ -29,6 +29,7 @@ need libclang-dev libclang
 need gcc cc --version
 need libc6-dev c_compiler
 need python3-venv python
+need pgbouncer test -x /usr/sbin/pgbouncer
 need util-linux have flock
 need util-linux have setpriv
 [[ $(id -u) != 0 ]] || need sudo have sudo   # cargo pgrx test changes to the servers' user with it
@@ -55,6 +56,10 @@ if ((${#missing[@]})); then
     "${sudo[@]}" apt-get -qq update || die "apt-get update failed"
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
         -o DPkg::Lock::Timeout=120 "${missing[@]}" > /dev/null || die "apt could not install: ${missing[*]}"
+    # The package starts a pooler of its own; the tests start theirs.
+    if [[ " ${missing[*]} " == *" pgbouncer "* && -d /run/systemd/system ]]; then
+        "${sudo[@]}" systemctl disable --quiet --now pgbouncer || true
+    fi
 fi
 
 if [[ $(id -u) == 0 ]] && ! id "$SERVER_USER" &> /dev/null; then

@@ -24,10 +24,14 @@ static COUNT: Statement =
 /// How often, and how long each time, a moment without a transaction that is just ending is waited for.
 const TRIES: u32 = 50;
 const TRY_AGAIN: Duration = Duration::from_micros(200);
-/// Figures that may be wrong are counted again after so many seconds, and not before the count has
-/// rested so many times as long as it took.
-const RECOUNT: f64 = 30.0;
+/// Figures that may be wrong are counted again after so many seconds; others, too, though more
+/// seldom: somebody may have changed the table by hand, or restored a dump into it.
+const RECOUNT_INEXACT: f64 = 30.0;
+const RECOUNT: f64 = 600.0;
+/// But not before the count has rested so many times as long as it took: 100 is 1 % of a core.
 const REST: f64 = 100.0;
+/// Clocks are set back by less than so many seconds without a reason to count again.
+const CLOCK_SLACK: f64 = 1.0;
 
 /// Brings the figures of this database up to date.
 pub fn bring_up_to_date(now: Moment) -> Outcome<()> {
@@ -52,11 +56,12 @@ thread_local! {
 fn what_to_do(now: Moment) -> Todo {
     let Some(mut shared) = shared::lock() else { return Todo::Nothing };
     let Some(database) = shared.database(transaction::database()) else { return Todo::Nothing };
-    if database.counted_at == Moment::DISTANT_PAST
-        || (!database.exact
-            && wall_clock() > database.counted_at.plus(RECOUNT)
-            && wall_clock() > REST_UNTIL.get())
-    {
+    // A clock that was set back: what lies between the two moments is not due.
+    if database.counted_at == Moment::DISTANT_PAST || now < database.due_until.plus(-CLOCK_SLACK) {
+        return Todo::CountAll;
+    }
+    let after = if database.exact { RECOUNT } else { RECOUNT_INEXACT };
+    if now > database.counted_at.plus(after) && wall_clock() > REST_UNTIL.get() {
         return Todo::CountAll;
     }
     if database.next_due <= now {
@@ -127,7 +132,7 @@ fn count_all(now: Moment) -> Outcome<()> {
             database.due_until = now;
             database.next_due = Moment::INFINITY;
             database.exact = quiet;
-            database.counted_at = begin;
+            database.counted_at = now;
             Some(shared)
         });
         let table = spi.look(&snapshot, &COUNT, &[arg(now)])?;

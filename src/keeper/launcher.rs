@@ -3,6 +3,7 @@
 use super::databases::{self, Database};
 use super::{process, requests, stand_aside};
 use crate::settings::KEEPER;
+use crate::shared;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{Datum, Oid};
 use pgrx::{FromDatum, pg_guard, warning};
@@ -78,6 +79,9 @@ impl Launcher {
         let keepers = process::workers(c"taskq keeper");
         let kept: HashSet<Oid> = keepers.iter().map(|keeper| keeper.database).collect();
         let known: HashSet<Oid> = databases.iter().map(|database| database.oid).collect();
+        if let Some(mut shared) = shared::lock() {
+            shared.forget_unknown(|database| known.contains(&Oid::from(database)));
+        }
         self.looked_into.retain(|database, _| known.contains(database));
         self.tries_left.retain(|database, _| known.contains(database));
         self.tries_left.extend(kept.iter().map(|database| (*database, TRIES)));

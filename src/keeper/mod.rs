@@ -15,7 +15,9 @@ pub use databases::define_setting as define_excluded_databases;
 
 use crate::call::Call;
 use crate::failure::Outcome;
+use crate::shared;
 use crate::sql_functions;
+use crate::transaction;
 use pgrx::pg_sys::Datum;
 use pgrx::{PgXactCallbackEvent, register_xact_callback};
 
@@ -36,9 +38,13 @@ pub fn init() {
 }
 
 /// `taskq._start_keeper()`: the end of CREATE EXTENSION. The launcher is told, for when no worker
-/// slot is free, or the keeper ends before it has seen it.
+/// slot is free, or the keeper ends before it has seen it. What is in shared memory may be that of a
+/// taskq that was just dropped.
 fn start_keeper(call: &Call) -> Outcome<Datum> {
     if process::preloaded() {
+        if let Some(mut shared) = shared::lock() {
+            shared.begin_anew(transaction::database());
+        }
         register_xact_callback(PgXactCallbackEvent::Commit, || {
             let database = process::database();
             let _no_slot = !launcher::start_keeper(database);

@@ -39,8 +39,10 @@ static PREPARED: Statement = Statement::new(
 /// A duty is not done again before it has rested so many times as long as it took: 50 is 2 % of a
 /// core.
 const REST: u32 = 50;
-/// The wake duty is short, and must be quick.
-const WAKE_APART: Duration = Duration::from_millis(10);
+/// The wake duty is short, and must be quick; a drill is rare, and its steps are small.
+const APART: Duration = Duration::from_millis(10);
+/// Seconds after which a round of the drill duty that failed is tried again.
+const DRILL_AGAIN: f64 = 1.0;
 
 /// So often a new keeper tries to take the place of another one, in case that is just leaving.
 const TRIES: u32 = 10;
@@ -48,20 +50,14 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 
 /// Does the duties of this database until the extension is gone or the keeper is switched off.
 pub fn run() {
-    if !alone() {
+    // One that is switched off must not be taken for a keeper, not even for a moment.
+    if !alone() || process::transaction(switched_off) {
         process::leave();
     }
     // Should this keeper end before the launcher has seen it, it is started again soon all the same.
     requests::look_into(process::database());
     let extension = process::transaction(installed).unwrap_or(Oid::INVALID);
-    if let Some(mut shared) = shared::lock() {
-        let id = transaction::database();
-        if shared.database(id).is_some_and(|database| database.extension != extension.to_u32()) {
-            shared.forget(|database| database == id);
-        }
-    }
     tell_shared(|database| {
-        database.extension = extension.to_u32();
         database.keeper = Process::current();
         // Whatever happened while there was none.
         database.look_everywhere = true;
@@ -151,6 +147,9 @@ impl Keeper {
             }
             let begin = Instant::now();
             let name = duty.name.as_str();
+            if name == "drill" {
+                tell_shared(|database| database.drill.look_at = wall_clock().plus(DRILL_AGAIN));
+            }
             match process::attempt(|| if installed().is_some() { run_duty(name) } else { 0 }) {
                 Ok(rows) => {
                     // A round is bounded; one that found something may have left some.
@@ -166,7 +165,7 @@ impl Keeper {
                     });
                 }
             }
-            let rest = if name == "wake" { WAKE_APART } else { begin.elapsed() * REST };
+            let rest = if matches!(name, "wake" | "drill") { APART } else { begin.elapsed() * REST };
             duty.rest_until = begin + rest;
             events = Events::now();
         }
@@ -188,25 +187,30 @@ impl Keeper {
 struct Events {
     wake: Duration,
     recover: Duration,
+    drill: Duration,
 }
 
 impl Events {
     fn now() -> Self {
-        let (mut wake, mut recover) = (Duration::MAX, Duration::MAX);
+        let (mut wake, mut recover, mut drill) = (Duration::MAX, Duration::MAX, Duration::MAX);
         // A test clock that cannot be read is shown by the duties themselves.
         let now = clock::now().unwrap_or_else(|_| wall_clock());
         tell_shared(|database| {
             let due = database.next_due.min(database.next_opening);
             wake = until(database.wake_at, wall_clock()).min(until(due, now));
             recover = until(database.next_expiry, now);
+            if database.drill.is_there() {
+                drill = until(database.drill.look_at, wall_clock());
+            }
         });
-        Events { wake, recover }
+        Events { wake, recover, drill }
     }
 
     fn wait_for(&self, duty: &str) -> Duration {
         match duty {
             "wake" => self.wake,
             "recover" => self.recover,
+            "drill" => self.drill,
             _ => Duration::MAX,
         }
     }

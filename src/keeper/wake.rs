@@ -18,10 +18,11 @@ use crate::transaction;
 use crate::values::{Moment, wall_clock};
 use pgrx::pg_sys::Datum;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 const CHANNEL: &str = "taskq_ready";
-/// So many tasks of a lane are counted; more wake no more waiters.
-const MANY: i64 = 1_000;
+/// So many tasks of a lane are counted: more than most queues have waiting workers.
+const MANY: i64 = 100;
 /// Seconds between two messages about a queue.
 const APART: f64 = 0.1;
 
@@ -44,23 +45,42 @@ pub fn wake(call: &Call) -> Outcome<Datum> {
 
 /// The queues to tell of, and how many tasks each has to give.
 fn events(now: Moment) -> Outcome<HashMap<String, i64>> {
-    let config = Spi::run(config::current)?;
     changes::looking();
-    let mut queues = match marked(now) {
-        Marked::Everywhere => claimable(&config, now)?,
-        Marked::Queues(queues) => queues,
+    let marked = marked(now);
+    let mut config = Spi::run(config::current)?;
+    let in_doubt = match &marked {
+        Marked::Everywhere => true,
+        Marked::Queues(queues) => {
+            queues.keys().any(|queue| config.paused.contains(queue) || config.limits.contains_key(queue))
+        }
     };
-    queues.retain(|queue, _| !config.paused.contains(queue));
+    if in_doubt {
+        // A queue may have been opened just now: a commit leaves its mark before sessions hear that
+        // settings have changed.
+        config = Rc::new(Spi::run(Config::read)?);
+    }
     Spi::run(|spi| {
+        let mut queues = match marked {
+            Marked::Everywhere => claimable(spi, None, &config, now)?,
+            Marked::Queues(marks) => {
+                let names: Vec<String> = marks.keys().cloned().collect();
+                let mut queues = claimable(spi, Some(&names), &config, now)?;
+                for (queue, tasks) in &mut queues {
+                    // Only what is new is told; but what others have claimed meanwhile is not.
+                    let marks = marks.get(queue).copied().unwrap_or(0);
+                    *tasks = if *tasks < MANY { marks.min(*tasks) } else { marks };
+                }
+                queues
+            }
+        };
         for (queue, tasks) in &mut queues {
             if let Some(limit) = config.limits.get(queue) {
                 *tasks = (*tasks).min(permits::available(spi, queue, limit, now)?);
             }
         }
-        Ok(())
-    })?;
-    queues.retain(|_, tasks| *tasks > 0);
-    Ok(queues)
+        queues.retain(|_, tasks| *tasks > 0);
+        Ok(queues)
+    })
 }
 
 enum Marked {
@@ -74,14 +94,12 @@ fn marked(at: Moment) -> Marked {
     let Some(mut shared) = shared::lock() else { return Marked::Everywhere };
     let (id, now) = (transaction::database(), wall_clock());
     let Some(database) = shared.database(id) else { return Marked::Everywhere };
-    let exact = database.exact;
     database.wake_at = Moment::INFINITY;
     let everywhere = std::mem::take(&mut database.look_everywhere);
     let opened = database.next_opening <= at;
 
     struct Queue {
         marks: i64,
-        ready: i64,
         quiet_until: Moment,
     }
     let mut queues: HashMap<String, Queue> = HashMap::new();
@@ -92,13 +110,10 @@ fn marked(at: Moment) -> Marked {
             figure.claimable += changes::OPENED;
         }
         next_opening = next_opening.min(figure.opens_at);
-        let queue = queues.entry(figure.queue.as_str().to_owned()).or_insert(Queue {
-            marks: 0,
-            ready: 0,
-            quiet_until: Moment::DISTANT_PAST,
-        });
+        let queue = queues
+            .entry(figure.queue.as_str().to_owned())
+            .or_insert(Queue { marks: 0, quiet_until: Moment::DISTANT_PAST });
         queue.marks += figure.claimable;
-        queue.ready += figure.ready;
         queue.quiet_until = queue.quiet_until.max(figure.quiet_until);
     }
     let mut wake_at = Moment::INFINITY;
@@ -120,21 +135,21 @@ fn marked(at: Moment) -> Marked {
         return Marked::Everywhere;
     }
     let told = queues.into_iter().filter(|(_, queue)| queue.marks > 0 && queue.quiet_until <= now);
-    // What others have claimed meanwhile need not be told.
-    let told =
-        told.map(|(name, queue)| (name, if exact { queue.marks.min(queue.ready) } else { queue.marks }));
-    Marked::Queues(told.filter(|(_, tasks)| *tasks > 0).collect())
+    Marked::Queues(told.map(|(name, queue)| (name, queue.marks)).collect())
 }
 
-/// Looks into every lane.
-fn claimable(config: &Config, now: Moment) -> Outcome<HashMap<String, i64>> {
-    Spi::run(|spi| {
-        let mut found = HashMap::new();
-        for lane in store::due_lanes(spi, None, config, now)? {
-            let tasks = store::claimable(spi, &lane, now, MANY)?;
-            *found.entry(lane.queue).or_insert(0) += tasks;
-        }
-        found.retain(|_, tasks| *tasks > 0);
-        Ok(found)
-    })
+/// How many tasks these queues (or all) have for a claim, those that are not paused. Looks in the table:
+/// the figures may be wrong where somebody has changed it by hand.
+fn claimable(
+    spi: &Spi,
+    queues: Option<&[String]>,
+    config: &Config,
+    now: Moment,
+) -> Outcome<HashMap<String, i64>> {
+    let mut found = HashMap::new();
+    for lane in store::due_lanes(spi, queues, config, now)? {
+        let tasks = store::claimable(spi, &lane, now, MANY)?;
+        *found.entry(lane.queue).or_insert(0) += tasks;
+    }
+    Ok(found)
 }

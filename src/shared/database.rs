@@ -1,6 +1,7 @@
 //! What is kept for a database as a whole: its keeper, and when the keeper must look.
 
 use super::memory::Process;
+use super::text::Name;
 use crate::values::Moment;
 
 #[repr(C)]
@@ -8,8 +9,6 @@ use crate::values::Moment;
 pub struct Database {
     /// 0: this slot is free.
     pub oid: u32,
-    /// The extension whose tables the figures are about: it may be dropped and created again.
-    pub extension: u32,
     pub keeper: Process,
     /// When the keeper wants to be woken, by the real clock; infinity if nothing is to be told.
     pub wake_at: Moment,
@@ -33,15 +32,13 @@ pub struct Database {
     pub exact: bool,
     /// When they were last counted; the distant past: never yet.
     pub counted_at: Moment,
-    /// A drill was asked for; the keeper takes it up.
-    pub drill_asked: bool,
+    pub drill: Drill,
 }
 
 impl Database {
     pub fn new(oid: u32) -> Self {
         Database {
             oid,
-            extension: 0,
             keeper: Process::NONE,
             wake_at: Moment::INFINITY,
             look_everywhere: true,
@@ -54,7 +51,7 @@ impl Database {
             prepared: 0,
             exact: false,
             counted_at: Moment::DISTANT_PAST,
-            drill_asked: false,
+            drill: Drill::NONE,
         }
     }
 
@@ -73,5 +70,28 @@ impl Database {
 
     pub fn lower_next_expiry(&mut self, at: Moment) {
         self.next_expiry = self.next_expiry.min(at);
+    }
+}
+
+/// A drill that was asked for, until it is over.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Drill {
+    /// 0: there is none.
+    pub id: i64,
+    pub queue: Name,
+    /// In seconds.
+    pub timeout: f64,
+    pub asked_by: Name,
+    /// When the keeper is to look after it, by the real clock.
+    pub look_at: Moment,
+}
+
+impl Drill {
+    pub const NONE: Drill =
+        Drill { id: 0, queue: Name::EMPTY, timeout: 0.0, asked_by: Name::EMPTY, look_at: Moment::INFINITY };
+
+    pub fn is_there(&self) -> bool {
+        self.id != 0
     }
 }

@@ -152,6 +152,15 @@ pub fn of(figures: &mut [Figure; FIGURES], database: u32) -> impl Iterator<Item 
     figures.iter_mut().filter(move |figure| figure.database == database)
 }
 
+/// Forgets one figure.
+pub fn forget_one(figures: &mut [Figure; FIGURES], database: u32, queue: &Name, task_type: &Name) {
+    for figure in of(figures, database) {
+        if figure.queue == *queue && figure.task_type == *task_type {
+            figure.database = GONE;
+        }
+    }
+}
+
 /// Forgets the figures of databases that are gone.
 pub fn forget(figures: &mut [Figure; FIGURES], is_gone: impl Fn(u32) -> bool) {
     for figure in figures {

@@ -155,11 +155,13 @@ impl Process {
         }
     }
 
-    /// Whether it still is the process that was noted.
+    /// Whether it still is the process that was noted. Its latch says so: the entry in the array keeps
+    /// the id of a process that has ended until another one takes the place.
     pub fn lives(self) -> bool {
         // SAFETY: the place was that of a process, so it is one of the array.
-        self.pid != 0
-            && unsafe { (*(*pg_sys::ProcGlobal).allProcs.offset(self.place as isize)).pid } == self.pid
+        let owner =
+            || unsafe { (*(*pg_sys::ProcGlobal).allProcs.offset(self.place as isize)).procLatch.owner_pid };
+        self.pid != 0 && owner() == self.pid
     }
 
     /// Wakes it from its sleep. One that has ended is left alone; should another have taken its

@@ -13,6 +13,7 @@ pub mod worker;
 
 pub use memory::{Locked, Process, init, is_there, lock};
 
+use crate::values::Moment;
 use database::Database;
 use memory::Shared;
 
@@ -29,6 +30,29 @@ impl Shared {
             *database = Database::new(oid);
         }
         Some(database)
+    }
+
+    /// A database has a new taskq, of which nothing is known; a keeper that is at work stays known.
+    pub fn begin_anew(&mut self, oid: u32) {
+        figure::forget(&mut self.figures, |database| database == oid);
+        if let Some(database) = self.database(oid) {
+            let keeper = database.keeper;
+            *database = Database::new(oid);
+            database.keeper = keeper;
+            database.wake_by(Moment::DISTANT_PAST);
+        }
+    }
+
+    /// Forgets what is kept for databases that are not known any more. One that has just been made, and
+    /// has a keeper already, may not be known yet.
+    pub fn forget_unknown(&mut self, known: impl Fn(u32) -> bool) {
+        let kept: Vec<u32> = self
+            .databases
+            .iter()
+            .filter(|database| database.keeper.lives())
+            .map(|database| database.oid)
+            .collect();
+        self.forget(|database| !known(database) && !kept.contains(&database));
     }
 
     /// Forgets what is kept for databases that are gone, or have taskq no more. (Waiters go with their

@@ -47,7 +47,8 @@ impl Waiter {
 /// Wakes as many waiters as tasks of this queue became claimable, those that came first.
 pub fn wake(waiters: &mut [Waiter], database: u32, queue: &str, tasks: i64) {
     let queue = hash(queue);
-    for _ in 0..tasks {
+    let mut left = tasks;
+    while left > 0 {
         let next = waiters
             .iter_mut()
             .filter(|waiter| waiter.database == database && !waiter.woken && waiter.wants(queue))
@@ -56,6 +57,7 @@ pub fn wake(waiters: &mut [Waiter], database: u32, queue: &str, tasks: i64) {
         if waiter.process.lives() {
             waiter.woken = true;
             waiter.process.wake();
+            left -= 1;
         } else {
             waiter.database = 0;
         }

@@ -23,6 +23,7 @@ TASKS = [  # type, payload, the state it must reach with the settings of the tou
     ("mail.welcome", '{"address": "nobody"}', "dead"),
     ("mail.welcome", '{"customer": 72, "seconds": 5}', "succeeded"),  # lives from the heartbeat
     ("no.such.handler", "{}", "scheduled"),
+    ("mail.welcome", '{"customer": 73, "seconds": 25}', "cancelled"),  # hears of it from the heartbeat
 ]
 
 
@@ -101,6 +102,8 @@ def check_worker(path: Path) -> list[bool]:
                 time.sleep(0.1)
                 rows = conn.execute(look, (ids,)).fetchall()
                 results = [state == wanted for (state, _), (_, _, wanted) in zip(rows, TASKS, strict=True)]
+                if rows[5][0] == "running":
+                    conn.execute("select taskq.cancel(%s, 'not wanted any more')", (ids[5],))
                 if all(results) or worker.poll() is not None:
                     break
             worker.terminate()

@@ -1,0 +1,338 @@
+//! The figures in shared memory are what a count of the tables finds: under load, after errors, after a
+//! start, and after a transaction that ended where nobody could see it.
+
+use postgres::Client;
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use taskq_server_tests::{Database, Random, Server, Session, Shared, Stop, eventually, pause};
+
+static SERVER: Shared =
+    Shared::new("figures", &["max_prepared_transactions = 10", "deadlock_timeout = '200 ms'"]);
+
+/// Where figures and a count differ; an empty list if nowhere.
+const DIFFERENCES: &str = "
+    select format('%s/%s: figures %s/%s/%s, counted %s/%s/%s', queue, task_type, f.ready, f.scheduled, f.running,
+                  c.ready, c.scheduled, c.running)
+      from taskq._figures() f
+      full join (select t.queue, t.task_type,
+                        count(*) filter (where t.state = 'waiting' and t.run_at <= taskq._now()) as ready,
+                        count(*) filter (where t.state = 'waiting' and t.run_at > taskq._now()) as scheduled,
+                        count(*) filter (where t.state = 'running') as running
+                   from taskq.task t group by t.queue, t.task_type) c using (queue, task_type)
+     where (coalesce(f.ready, 0), coalesce(f.scheduled, 0), coalesce(f.running, 0))
+           <> (coalesce(c.ready, 0), coalesce(c.scheduled, 0), coalesce(c.running, 0))";
+
+fn differences(client: &mut Client) -> Vec<String> {
+    client.column(DIFFERENCES, &[])
+}
+
+/// Whether the figures are said to be exact; not before they were first counted.
+fn exact(client: &mut Client) -> bool {
+    client.column::<bool>("select exact from taskq._figures_state()", &[]).contains(&true)
+}
+
+/// Waits until the figures are exact, and says when they are said to be and are not.
+fn become_right(client: &mut Client, seconds: u64) {
+    eventually("the figures are exact", seconds, || exact(client));
+    // What has just become due, or was just committed, is there a moment later.
+    let begin = Instant::now();
+    loop {
+        let found = differences(client);
+        if found.is_empty() {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(5), "they are said to be exact: {found:?}");
+        pause(0.1);
+    }
+}
+
+/// Does the duty that counts as if it were so many seconds later, until the figures are right. (What
+/// the keeper notices meanwhile makes them inexact again.)
+fn become_right_in(client: &mut Client, seconds: u32) {
+    let mut later = 0;
+    eventually("the figures are exact", 30, || {
+        later += seconds;
+        client.run(&format!("set taskq.test_clock = '+ {later} s'"));
+        client.run("select taskq._wake()");
+        client.run("reset taskq.test_clock");
+        exact(client) && differences(client).is_empty()
+    });
+}
+
+/// A worker and producer of random habits.
+struct Actor {
+    random: Random,
+    client: Client,
+    held: Vec<(i64, i64)>,
+}
+
+impl Actor {
+    /// One statement that does something to tasks; it may fail.
+    fn act(&mut self) -> Result<(), postgres::Error> {
+        let queue = ["a", "b", "c"][self.random.below(3) as usize];
+        let delay = ["0 s", "0 s", "0.05 s", "0.4 s", "1.5 s"][self.random.below(5) as usize];
+        let task_type = ["t", "u"][self.random.below(2) as usize];
+        let key = self.random.below(20);
+        let client = &mut self.client;
+        let statement = match self.random.below(16) {
+            0 | 1 => format!("select taskq.enqueue('{task_type}', queue => '{queue}', delay => '{delay}', max_retries => {})", key % 3),
+            2 => format!("select taskq.enqueue('{task_type}', queue => '{queue}')"),
+            3 => format!(
+                "select taskq.enqueue('k', queue => '{queue}', delay => '{delay}', unique_key => '{key}', unique_until => '{}', on_conflict => '{}')",
+                ["started", "finished"][key as usize % 2],
+                ["ignore", "replace", "skip", "error"][key as usize % 4]
+            ),
+            4 => format!(
+                "select count(*) from taskq.enqueue_many((select jsonb_agg(jsonb_build_object('task_type', '{task_type}', 'queue', '{queue}',
+                   'delay', format('%s ms', n * 100))) from generate_series(0, {}) n))",
+                key
+            ),
+            5..=8 => {
+                let lease = if key == 0 { "0.3 s" } else { "3 s" };
+                let claim = format!("select id, token from taskq.claim({}, lease => '{lease}')", 1 + key % 8);
+                let rows = client.query(&claim, &[])?;
+                self.held.extend(rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))));
+                return Ok(());
+            }
+            9 => format!("select taskq.cancel(id, force => {}) from taskq.task where id % 20 = {key} limit 2", key.is_multiple_of(2)),
+            10 => "select taskq.redrive(queue => '*', max_tasks => 5, per_second => 10)".into(),
+            11 if key < 3 => format!("select taskq.purge('{}', '{queue}')", ["ready", "scheduled", "dead"][key as usize]),
+            12 if key < 2 => format!("select taskq.{}('{queue}')", ["pause", "resume"][key as usize]),
+            _ => {
+                let Some((id, token)) = self.held.pop() else { return Ok(()) };
+                match self.random.below(7) {
+                    0 => format!("select taskq.fail({id}, {token}, 'no', retry_in => '{delay}')"),
+                    1 => format!("select taskq.fail({id}, {token}, 'no', retry => false)"),
+                    2 => format!("select taskq.release({id}, {token})"),
+                    3 => format!("select taskq.release({id}, {token}, '{delay}')"),
+                    4 => format!("select * from taskq.extend({id}, {token}, '0.5 s')"),
+                    5 => format!("select taskq.complete_many(array[{id}], array[{token}])"),
+                    _ => format!("select taskq.complete({id}, {token})"),
+                }
+            }
+        };
+        self.client.batch_execute(&statement)
+    }
+
+    /// A transaction of some statements with savepoints, committed or not; false if the session ended.
+    fn transaction(&mut self) -> bool {
+        if self.random.one_in(2) {
+            let _ = self.act();
+            return !self.client.is_closed();
+        }
+        let held = self.held.clone();
+        let mut open = self.client.batch_execute("begin").is_ok();
+        let mut levels = 0;
+        for _ in 0..self.random.below(8) {
+            let name = format!("s{levels}");
+            open = match self.random.below(5) {
+                0 => {
+                    levels += 1;
+                    self.client.batch_execute(&format!("savepoint s{levels}")).is_ok()
+                }
+                1 if levels > 0 => {
+                    levels -= 1;
+                    self.client.batch_execute(&format!("release {name}")).is_ok()
+                }
+                2 if levels > 0 => {
+                    levels -= 1;
+                    self.client.batch_execute(&format!("rollback to {name}; release {name}")).is_ok()
+                }
+                _ => self.act().is_ok(),
+            };
+            if !open && levels > 0 {
+                levels -= 1;
+                open =
+                    self.client.batch_execute(&format!("rollback to s{0}; release s{0}", levels + 1)).is_ok();
+            }
+            if !open {
+                break;
+            }
+        }
+        let end = if self.random.one_in(4) { "rollback" } else { "commit" };
+        if self.client.batch_execute(end).is_err() || end == "rollback" || !open {
+            self.held = held;
+        }
+        !self.client.is_closed()
+    }
+}
+
+#[test]
+fn after_random_verbs_of_many_sessions_the_figures_are_what_a_count_finds() {
+    const SESSIONS: u64 = 8;
+    let seed = Random::seed();
+    let database = SERVER.database("random");
+    let mut client = database.connect();
+    client.run("select taskq.configure_type(t, '{\"backoff_base\": \"0.2 s\", \"backoff_cap\": \"1 s\"}') from unnest('{t,u,k}'::text[]) t");
+    eventually("the first count", 30, || exact(&mut client));
+    let stop = AtomicBool::new(false);
+    let pids = Mutex::new(HashSet::new());
+    let mut terminated = 0;
+    thread::scope(|scope| {
+        for n in 0..SESSIONS {
+            let (database, stop, pids) = (&database, &stop, &pids);
+            scope.spawn(move || {
+                let mut round = 0;
+                while !stop.load(Relaxed) {
+                    round += 1;
+                    let mut client = database.connect();
+                    let pid = client.pid();
+                    pids.lock().expect("pids").insert(pid);
+                    let random = Random::new(seed + n * 1_000 + round);
+                    let mut actor = Actor { random, client, held: Vec::new() };
+                    while !stop.load(Relaxed) && actor.transaction() {}
+                    pids.lock().expect("pids").remove(&pid);
+                }
+            });
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(8) {
+            pause(0.6);
+            let pid = pids.lock().expect("pids").iter().next().copied();
+            if let Some(pid) = pid {
+                terminated += i32::from(client.value::<bool>("select pg_terminate_backend($1)", &[&pid]));
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+    assert!(terminated > 5, "{terminated} sessions were terminated");
+    let used: i64 = client.value("select last_value from taskq.task_id_seq", &[]);
+    assert!(used > 500, "only {used} tasks");
+    become_right(&mut client, 60);
+    // When all that is scheduled has become due and all leases are over, too.
+    eventually("nothing is scheduled or running", 60, || {
+        client.value(
+            "select count(*) = 0 from taskq.task where run_at > clock_timestamp() or state = 'running'",
+            &[],
+        )
+    });
+    become_right(&mut client, 60);
+}
+
+/// Tasks of all kinds.
+fn fill(client: &mut Client) {
+    client.run("select taskq.enqueue('t', queue => 'q') from generate_series(1, 7)");
+    client.run("select taskq.enqueue('t', queue => 'q', delay => '1 day') from generate_series(1, 3)");
+    client.run("select taskq.enqueue('u', queue => 'p', delay => '1 s')");
+    client.run("select taskq.claim(2, array['q'], lease => '1 hour')");
+}
+
+#[test]
+fn a_server_that_starts_counts_what_there_is() {
+    let server = Server::start("figures_start", &[]);
+    let database = server.database("start");
+    let mut client = database.connect();
+    fill(&mut client);
+    become_right(&mut client, 30);
+    for how in [Stop::Fast, Stop::Immediate] {
+        drop(client);
+        server.stop(how);
+        server.start_again();
+        client = database.connect();
+        become_right(&mut client, 30);
+        fill(&mut client);
+        become_right(&mut client, 30);
+    }
+}
+
+#[test]
+fn after_prepared_transactions_the_figures_are_counted_again() {
+    let database = SERVER.database("prepared");
+    let mut client = database.connect();
+    fill(&mut client);
+    become_right(&mut client, 30);
+    client.run("begin; select taskq.enqueue('t', queue => 'q') from generate_series(1, 5)");
+    client.run("select taskq.claim(4); prepare transaction 'one'");
+    assert!(!exact(&mut client), "not known from here on");
+    client.run("begin; select taskq.enqueue('t', queue => 'q'); prepare transaction 'two'");
+    client.run("commit prepared 'one'");
+    client.run("rollback prepared 'two'");
+    client.run("select taskq._wake()");
+    assert!(!exact(&mut client), "not so soon");
+    become_right_in(&mut client, 31);
+}
+
+#[test]
+fn a_new_extension_has_figures_of_its_own() {
+    let database = SERVER.database("anew");
+    let mut client = database.connect();
+    fill(&mut client);
+    become_right(&mut client, 30);
+    // So fast that the keeper may not see that it was gone.
+    client.run("drop extension taskq; create extension taskq");
+    client.run("select taskq.enqueue('t', queue => 'q')");
+    become_right(&mut client, 60);
+    client.run("begin; drop extension taskq; rollback");
+    client.run("select taskq.enqueue('t', queue => 'q')");
+    become_right(&mut client, 60);
+}
+
+#[test]
+fn a_restored_dump_has_the_figures_of_its_tasks() {
+    let database = SERVER.database("dumped");
+    let mut client = database.connect();
+    fill(&mut client);
+    let dump = SERVER.program("pg_dump").args(["-Fc", "dumped"]).output().expect("pg_dump");
+    assert!(dump.status.success());
+    let file = SERVER.data().parent().expect("a folder").join("figures.dump");
+    std::fs::write(&file, dump.stdout).expect("write");
+    let restored: Database = SERVER.empty_database("restored");
+    let restore = |section: &str| {
+        let mut command = SERVER.program("pg_restore");
+        let status = command.args(["-d", "restored", "--section", section]).arg(&file).status();
+        assert!(status.expect("pg_restore").success());
+    };
+    // The keeper is at work, and has counted, before the first task is there.
+    restore("pre-data");
+    let mut client = restored.connect();
+    become_right(&mut client, 30);
+    restore("data");
+    restore("post-data");
+    assert_eq!(client.value::<i64>("select count(*) from taskq.task", &[]), 11);
+    become_right_in(&mut client, 601);
+}
+
+#[test]
+fn what_is_taken_once_is_not_taken_again() {
+    let database = SERVER.database("taken");
+    let mut client = database.connect();
+    // Only this test takes figures here.
+    client.run("alter database taken set taskq.keeper = off");
+    eventually("there is no keeper", 30, || {
+        client.value(
+            "select count(*) = 0 from pg_stat_activity where backend_type = 'taskq keeper' and datname = 'taken'",
+            &[],
+        )
+    });
+    let mut other = database.connect();
+    let take = "select coalesce(sum(enqueued), 0)::bigint from taskq._take_figures()";
+    client.value::<i64>(take, &[]);
+    let mut enqueued = 0;
+    let mut taken = 0;
+    thread::scope(|scope| {
+        let producer = scope.spawn(|| {
+            for _ in 0..2_000 {
+                other.run("select taskq.enqueue('t')");
+            }
+        });
+        let mut round = 0;
+        while !producer.is_finished() {
+            round += 1;
+            client.run("begin");
+            let now: i64 = client.value(take, &[]);
+            if round % 3 == 0 {
+                client.run("rollback");
+            } else {
+                client.run("commit");
+                taken += now;
+            }
+        }
+        enqueued += 2_000;
+    });
+    taken += client.value::<i64>(take, &[]);
+    assert_eq!(taken, enqueued);
+    assert_eq!(client.value::<i64>(take, &[]), 0);
+}
