@@ -92,7 +92,7 @@ comment on function taskq.redrive is
 --   older_than  only those that died, finished or were enqueued longer ago
 -- Returns how many. Errors: 22023.
 -- Locks: the rows of task by rising id, passing by those that others have locked.
--- Writes: dead_letter, done and archive, or task and unique_key.
+-- Writes: dead_letter, done and archive, or task, unique_key and parked.
 create function taskq.purge(
   state      text,
   queue      text = null,
@@ -106,6 +106,8 @@ declare
   v_before timestamptz := 'infinity';
   v_count  bigint;
   v_more   bigint;
+  v_ids    bigint[];
+  v_groups jsonb;
 begin
   if purge.state is null or purge.state not in ('dead', 'succeeded', 'cancelled', 'scheduled', 'ready') then
     perform taskq._refuse('22023', 'state is not valid', 'Use dead, succeeded, cancelled, scheduled or ready; running tasks can be cancelled.');
@@ -142,15 +144,21 @@ begin
          for update skip locked
     ), gone as (
       delete from taskq.task t using doomed d where t.id = d.id
-      returning t.id, t.queue, t.task_type, t.run_at, t.enqueued_at, t.unique_key
-    ), returned as (
-      delete from taskq.parked p using gone g where p.id = g.id
+      returning t.id, t.queue, t.task_type, t.run_at, t.enqueued_at, t.unique_key, t.group_key
     ), freed as (
       delete from taskq.unique_key k using gone g
        where k.task_type = g.task_type and k.key = g.unique_key and k.task_id = g.id
          and not (k.let_go and k.kept_until <= v_now)  -- a producer may just be taking it
     )
-    select count(taskq._note_gone(g.queue, g.task_type, g.run_at, g.enqueued_at)::text) into v_count from gone g;
+    select count(taskq._note_gone(g.queue, g.task_type, g.run_at, g.enqueued_at)::text),
+           array_agg(g.id) filter (where g.group_key is not null),
+           jsonb_agg(distinct jsonb_build_array(g.queue, g.group_key)) filter (where g.group_key is not null)
+      into v_count, v_ids, v_groups from gone g;
+    -- (In statements of their own, which see what claims have parked before the rows were locked.)
+    delete from taskq.parked p where p.id = any (v_ids);
+    -- one of them may have been the next of its group
+    perform taskq._unpark_next(e.value ->> 0, e.value ->> 1) from jsonb_array_elements(v_groups) e
+      where exists (select from taskq.parked p where p.queue = e.value ->> 0 and p.group_key = e.value ->> 1);
   end if;
   return v_count;
 end

@@ -315,7 +315,8 @@ comment on column taskq.parked.group_key is 'Its group.';
 comment on column taskq.parked.priority is 'Its priority.';
 comment on column taskq.parked.run_at is 'The run_at that it returns to.';
 
-create table taskq.claim_gate ();
+create table taskq.claim_gate (nothing integer primary key);
+comment on column taskq.claim_gate.nothing is 'There is none.';
 comment on table taskq.claim_gate is 'Always empty. Every claim holds a weak lock on it; one that sets max_running waits for the claims that do not know of the limit yet.';
 
 -- ---------------------------------------------------------------------------

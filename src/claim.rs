@@ -97,7 +97,7 @@ impl Claim<'_> {
 
     /// Claims from the lanes of one priority. Returns whether more is wanted.
     fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
-        if let ([lane], 1) = (level, self.wanted) {
+        if let ([lane @ Lane { grouped: false, .. }], 1) = (level, self.wanted) {
             // If it is at its limit, a lease that is over may still give a slot back: see below.
             if self.permitted(spi, &lane.queue)? {
                 let taken = store::take_first(spi, lane, &self.by)?;
@@ -123,12 +123,14 @@ impl Claim<'_> {
             let Some(mut last) = candidates.last().map(|c| (c.run_at, c.id)) else { return Ok(true) };
 
             let over: Vec<i64> = candidates.iter().filter(|c| c.expired).map(|c| c.id).collect();
-            if lease::take_back(spi, over, self.by.config, self.by.now)? > 0 {
+            let recovered = lease::take_back(spi, over, self.by.config, self.by.now)?;
+            if recovered > 0 {
                 self.permits.borrow_mut().look_again();
             }
+            let turns_passed = recovered > 0 && candidates.iter().any(|c| c.expired && c.group_key.is_some());
 
-            let blocked = self.turns.borrow_mut().choose(spi, &mut candidates)?;
-            if !blocked.is_empty() {
+            let dropped = self.turns.borrow_mut().choose(spi, &mut candidates, missing)?;
+            if !dropped.blocked.is_empty() {
                 // There may be many more of the same group: read larger pages.
                 spare = (spare * 4).min(MOST_ROWS);
             }
@@ -143,26 +145,36 @@ impl Claim<'_> {
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
             let taken = store::take(spi, &ids, missing as i64, &self.by)?;
             self.spend(spi, &taken)?;
-            self.turns.borrow_mut().give(spi, &taken, QUEUE, GROUP_KEY)?;
-            let go_on = self.turns.borrow_mut().park(spi, blocked, self.by.now)?;
+            let go_on = {
+                let mut turns = self.turns.borrow_mut();
+                turns.give(spi, &taken, QUEUE, GROUP_KEY)?;
+                if taken.len() < missing {
+                    turns.leave(&candidates, &taken)?;
+                }
+                turns.park(spi, dropped.blocked, self.by.now)?
+            };
             let superseded = self.hand_over(spi, &taken, held, rows)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) || !go_on {
                 return Ok(false);
             }
-            if superseded {
-                // Others of this page may go in their place: read it again.
+            if superseded || turns_passed {
+                // Others may go in their place, and may be before these.
                 self.permits.borrow_mut().look_again();
+                self.turns.borrow_mut().begin_again();
+                behind = BEFORE_ALL;
                 continue;
             }
             queues.retain(|queue| !self.exhausted(queue));
             if queues.is_empty() {
                 return Ok(true);
             }
-            // Others held some of those that were permitted: these may go in their place.
-            let beyond = beyond.into_iter().find(|(queue, _)| queues.contains(queue));
-            behind = match beyond {
-                Some((_, place)) => place.min(last),
+            // Others held some of those that were permitted, or whose turn was free: these may go in
+            // their place.
+            let beyond =
+                beyond.into_iter().filter(|(queue, _)| queues.contains(queue)).map(|(_, place)| place);
+            behind = match beyond.chain(dropped.untried).min() {
+                Some(place) => place.min(last),
                 None if last_page && !cut => return Ok(true),
                 None => last,
             };

@@ -27,13 +27,14 @@ macro_rules! statement {
     };
 }
 
-static TURN_LOCK: Statement = statement!("turn_lock.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
-static TURN_MAKE: Statement = statement!("turn_make.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
+static TURN_LOCK: Statement = statement!("turn_lock.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8OID]);
+static TURN_MAKE: Statement = statement!("turn_make.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8OID]);
 static TURN_USE: Statement = statement!("turn_use.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
 static TURN_PASS: Statement = statement!("turn_pass.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
 static PARK: Statement = statement!("park.sql", &[INT8ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
 static UNPARK_NEXT: Statement = statement!("unpark_next.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
 static UNPARK_ONE: Statement = statement!("unpark_one.sql", &[INT8OID]);
+static PARKED_DROP: Statement = statement!("parked_drop.sql", &[INT8OID]);
 
 /// A claim parks no more tasks than this.
 const MOST_PARKED: usize = 1_000;
@@ -46,8 +47,9 @@ type Group = (String, String);
 pub struct Turns {
     /// Turns that it has locked and not used.
     locked: HashSet<Group>,
-    /// Turns that it has given to tasks.
-    used: HashSet<Group>,
+    /// Groups that it takes nothing more of: their turn is with a task that it took, or their first task
+    /// is held by others, and the next one must not come before that.
+    closed: HashSet<Group>,
     parked: usize,
 }
 
@@ -57,36 +59,91 @@ pub struct Blocked {
     group: Group,
 }
 
+/// What is not among the candidates any more.
+#[derive(Default)]
+pub struct Dropped {
+    pub blocked: Vec<Blocked>,
+    /// Tasks of groups that were not tried are behind this place.
+    pub untried: Option<(Moment, i64)>,
+}
+
 impl Turns {
-    /// Keeps the candidates that have no group, and the first of each group whose turn is free (it is
-    /// locked then). Returns the others.
-    pub fn choose(&mut self, spi: &Spi, candidates: &mut Vec<Candidate>) -> Outcome<Vec<Blocked>> {
-        let mut wanted: Vec<Group> = candidates.iter().filter_map(group).collect();
-        if wanted.is_empty() {
-            return Ok(Vec::new());
+    /// Keeps the candidates that have no group, and the first of each group whose turn is free. Their turns
+    /// are locked then; no more than the claim wants, because others cannot take what is locked here.
+    pub fn choose(&mut self, spi: &Spi, candidates: &mut Vec<Candidate>, wanted: usize) -> Outcome<Dropped> {
+        let (mut first, mut others) = (Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
+        let mut open = 0;
+        for candidate in candidates.iter() {
+            let group = group(candidate);
+            let again = group.as_ref().is_some_and(|group| !seen.insert(group.clone()));
+            match group {
+                Some(group) if again || self.closed.contains(&group) => {}
+                Some(group) if open + first.len() >= wanted => others.push(group),
+                Some(group) if !self.locked.contains(&group) => first.push(group),
+                _ if open + first.len() < wanted => open += 1,
+                _ => {}
+            }
         }
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted.retain(|group| !self.locked.contains(group) && !self.used.contains(group));
+        if seen.is_empty() {
+            return Ok(Dropped::default());
+        }
+        open += self.lock(spi, &first, first.len())?;
+        let mut untried = HashSet::new();
+        if open >= wanted {
+            untried.extend(others);
+        } else if self.lock(spi, &others, wanted - open)? == wanted - open {
+            untried.extend(others.into_iter().filter(|group| !self.locked.contains(group)));
+        }
+        let mut dropped = Dropped::default();
+        let mut chosen = HashSet::new();
+        candidates.retain(|candidate| {
+            let Some(group) = group(candidate) else { return true };
+            if untried.contains(&group) {
+                dropped.untried.get_or_insert((candidate.run_at, candidate.id - 1));
+                return false;
+            }
+            if self.locked.contains(&group) && chosen.insert(group.clone()) {
+                return true;
+            }
+            dropped.blocked.push(Blocked { id: candidate.id, group });
+            false
+        });
+        Ok(dropped)
+    }
+
+    /// Locks the turns of some of these groups, and says of how many.
+    fn lock(&mut self, spi: &Spi, groups: &[Group], at_most: usize) -> Outcome<usize> {
+        let before = self.locked.len();
+        let mut left = groups.to_vec();
         for statement in [&TURN_LOCK, &TURN_MAKE] {
-            wanted.retain(|group| !self.locked.contains(group));
-            let (queues, keys) = columns(&wanted);
-            let table = spi.execute(statement, &[arg(queues), arg(keys)])?;
+            left.retain(|group| !self.locked.contains(group));
+            let missing = at_most - (self.locked.len() - before);
+            if left.is_empty() || missing == 0 {
+                break;
+            }
+            let (queues, keys) = columns(&left);
+            let table = spi.execute(statement, &[arg(queues), arg(keys), arg(missing as i64)])?;
             for row in 0..table.len() {
                 self.locked.insert((table.need(row, 0)?, table.need(row, 1)?));
             }
         }
-        let mut blocked = Vec::new();
-        let mut chosen = HashSet::new();
-        candidates.retain(|candidate| {
-            let Some(group) = group(candidate) else { return true };
-            if self.locked.contains(&group) && chosen.insert(group.clone()) {
-                return true;
-            }
-            blocked.push(Blocked { id: candidate.id, group });
-            false
-        });
-        Ok(blocked)
+        Ok(self.locked.len() - before)
+    }
+
+    /// Others hold those of the candidates that were not taken. Their groups wait for them.
+    pub fn leave(&mut self, candidates: &[Candidate], taken: &Table) -> Outcome<()> {
+        let taken = (0..taken.len()).map(|row| taken.need(row, 0)).collect::<Outcome<HashSet<i64>>>()?;
+        for group in candidates.iter().filter(|c| !taken.contains(&c.id)).filter_map(group) {
+            self.locked.remove(&group);
+            self.closed.insert(group);
+        }
+        Ok(())
+    }
+
+    /// Tasks that had turns have ended meanwhile: every group may have another one now.
+    pub fn begin_again(&mut self) {
+        self.closed.clear();
     }
 
     /// These tasks were taken: they have the turn of their group. The rows are those of a claim.
@@ -105,7 +162,7 @@ impl Turns {
         spi.execute(&TURN_USE, &[arg(queues), arg(keys), arg(ids)])?;
         for group in groups {
             self.locked.remove(&group);
-            self.used.insert(group);
+            self.closed.insert(group);
         }
         Ok(())
     }
@@ -163,6 +220,13 @@ fn unpark_next_function(call: &Call) -> Outcome<Datum> {
     let group_key = checks::required("group_key", call.text(1))?;
     Spi::run(|spi| unpark_next(spi, vec![queue], vec![group_key]))?;
     call.void()
+}
+
+/// A waiting task of a group was given another place. If it was the next of its group, which is due only
+/// later now, then another one is.
+pub fn replaced(spi: &Spi, queue: &str, group_key: &str, id: i64) -> Outcome<()> {
+    spi.execute(&PARKED_DROP, &[arg(id)])?;
+    unpark_next(spi, vec![queue.to_owned()], vec![group_key.to_owned()])
 }
 
 /// A locked task, if it is parked, has its real run_at again.

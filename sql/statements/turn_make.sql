@@ -1,12 +1,15 @@
 -- Makes the turns of groups that have none yet, and returns those made. Only who gets the lock makes one,
 -- because an insert would wait for another open transaction that makes the same. One lock stands for many
--- groups, so that a claim does not need thousands.
--- $1 queues   $2 group_keys
+-- groups, so that a claim does not need thousands. (offset 0: only groups without a turn are locked.)
+-- $1 queues   $2 group_keys   $3 at most
 insert into taskq.group_turn (queue, group_key)
-select wanted.queue, wanted.group_key
-  from unnest($1::text[], $2::text[]) wanted(queue, group_key)
- where not exists (select from taskq.group_turn g
-                    where g.queue = wanted.queue collate "C" and g.group_key = wanted.group_key collate "C")
-   and pg_try_advisory_xact_lock(1952539500, (hashtext(wanted.queue) & ~63) | (hashtext(wanted.group_key) & 63))
+select new.queue, new.group_key
+  from (select wanted.queue, wanted.group_key
+          from unnest($1::text[], $2::text[]) wanted(queue, group_key)
+         where not exists (select from taskq.group_turn g
+                            where g.queue = wanted.queue collate "C" and g.group_key = wanted.group_key collate "C")
+        offset 0) new
+ where pg_try_advisory_xact_lock(1952539500, (hashtext(new.queue) & ~63) | (hashtext(new.group_key) & 63))
+ limit $3
     on conflict do nothing
 returning queue, group_key

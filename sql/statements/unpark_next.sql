@@ -1,4 +1,5 @@
--- The first parked task of each group returns to its place. Passes by tasks that others have locked.
+-- The first parked task of each group whose turn is free returns to its place. Passes by tasks that others
+-- have locked.
 -- $1 queues   $2 group_keys
 with next as materialized (
   select first.id, first.run_at
@@ -7,10 +8,13 @@ with next as materialized (
      select t.id, p.run_at
        from taskq.parked p
        join taskq.task t on t.id = p.id
-      where p.queue = freed.queue collate "C" and p.group_key = freed.group_key collate "C"
+      where p.queue = freed.queue collate "C" and p.group_key = freed.group_key collate "C" and t.run_at = 'infinity'
       order by p.queue, p.group_key, p.priority desc, p.run_at, p.id
       limit 1
         for update skip locked) first
+   where not exists (select from taskq.group_turn g
+                      where g.queue = freed.queue collate "C" and g.group_key = freed.group_key collate "C"
+                        and g.task_id is not null)
 ), gone as (
   delete from taskq.parked p using next n where p.id = n.id
 )

@@ -23,6 +23,8 @@ pub struct Lane {
     pub priority: i32,
     /// The place (run_at and id) of its first task.
     pub first: (Moment, i64),
+    /// Whether that one has a group.
+    pub grouped: bool,
 }
 
 /// The lanes of queues that are not paused and have something due, highest priority first.
@@ -37,6 +39,7 @@ pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Mom
                 queue: table.need(row, 0)?,
                 priority: table.need(row, 1)?,
                 first: (table.need(row, 2)?, table.need(row, 3)?),
+                grouped: table.need(row, 4)?,
             })
         })
         .collect::<Outcome<Vec<_>>>()?;
@@ -273,6 +276,9 @@ pub fn replace(spi: &Spi, id: i64, task: &NewTask) -> Outcome<bool> {
         enqueued_at: replaced.need(0, 3)?,
     };
     changes::moved(place, task.run_at);
+    if let Some(group_key) = replaced.get::<String>(0, 4) {
+        groups::replaced(spi, &queue, &group_key, id)?;
+    }
     Ok(true)
 }
 

@@ -21,6 +21,8 @@ delete from taskq.done;
 delete from taskq.archive;
 delete from taskq.unique_key;
 delete from taskq.once_key;
+delete from taskq.group_turn;
+delete from taskq.parked;
 delete from taskq.queue;
 delete from taskq.task_type;
 delete from taskq.alert;

@@ -11,13 +11,13 @@ select * from taskq.enqueue_many('[]');
 -- every field
 select count(*) from taskq.enqueue_many(jsonb_build_array(jsonb_build_object(
   'task_type', 'full', 'payload', '{"a": 1}'::jsonb, 'queue', 'q', 'priority', -5, 'delay', '90 s', 'max_retries', 7,
-  'unique_key', 'k', 'on_conflict', 'error', 'headers', '{"h": 1}'::jsonb),
+  'unique_key', 'k', 'on_conflict', 'error', 'group_key', 'g', 'headers', '{"h": 1}'::jsonb),
   jsonb_build_object('task_type', 'full', 'run_at', '2030-01-31T12:00:00Z')));
-select queue, priority, run_at - enqueued_at as wait, max_retries, unique_key, payload, headers, bytes, enqueued_at = taskq._now() as now
+select queue, priority, run_at - enqueued_at as wait, max_retries, unique_key, group_key, payload, headers, bytes, enqueued_at = taskq._now() as now
   from taskq.task where task_type = 'full' and queue = 'q';
 select run_at = '2030-01-31 12:00Z' as run_at, queue, priority, max_retries from taskq.task where task_type = 'full' and queue <> 'q';
 -- it stores what enqueue stores
-select taskq.enqueue('full', '{"a": 1}', 'q', -5, null, '90 s', 7, 'k2', 'finished', null, 'error', '{"h": 1}') as id \gset
+select taskq.enqueue('full', '{"a": 1}', 'q', -5, null, '90 s', 7, 'k2', 'finished', null, 'error', 'g', '{"h": 1}') as id \gset
 select to_jsonb(a) - '{id,unique_key}'::text[] = to_jsonb(b) - '{id,unique_key}'::text[] as same
   from taskq.task a, taskq.task b where a.unique_key = 'k' and b.unique_key = 'k2';
 -- the type's settings count for each

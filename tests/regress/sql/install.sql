@@ -147,4 +147,4 @@ select change, test.error('update taskq.task set ' || change) ~ '^23514: ' as re
   'state = ''running'', worker = ''w'', claimed_at = now(), lease_expires_at = now()',
   'state = ''running'', worker = ''w'', claimed_at = now(), attempt = 1, token = 1',
   'state = ''running'', worker = ''w'', claimed_at = now(), lease_expires_at = now(), attempt = 1, token = 1']) change;
-select test.error('insert into taskq.done select id, queue, task_type, ''running'', priority, attempt, max_retries, enqueued_at, run_at, null, now(), null, null, null, payload from taskq.task') ~ '^23514' as refused;
+select test.error('insert into taskq.done select id, queue, task_type, ''running'', priority, attempt, max_retries, enqueued_at, run_at, null, now(), null, null, null, null, payload from taskq.task') ~ '^23514' as refused;

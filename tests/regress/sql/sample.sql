@@ -135,22 +135,22 @@ rollback;
 select taskq._duty_sample();
 select enqueued, ready from taskq.history where queue = 's.undone';
 
--- with shared memory everything comes from there, and the workers that were seen in that time and may claim from the queue count
+-- with shared memory everything comes from there, and the workers that were seen within 30 s and may claim from the queue count
 begin;
 create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select now(), true';
 create or replace function taskq._take_figures()
-  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
                  retried bigint, dead bigint, expired bigint, cancelled bigint, waiting_p50 double precision, waiting_p95 double precision,
                  run_p50 double precision, run_p95 double precision, total_p50 double precision, total_p95 double precision) language sql as
-$$ values ('s.m', 'a', 1::bigint, 2::bigint, 3::bigint, 4::bigint, 5::bigint, 6::bigint, 7::bigint, 8::bigint, 9::bigint, 10::bigint, 11::bigint,
+$$ values ('s.m', 'a', 1::bigint, 2::bigint, 3::bigint, 30::bigint, 4::bigint, 5::bigint, 6::bigint, 7::bigint, 8::bigint, 9::bigint, 10::bigint, 11::bigint,
            0.1::float8, 0.2::float8, 0.3::float8, 0.4::float8, 0.5::float8, 0.6::float8),
-          ('s.idle', 'a', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, null, null, null, null, null, null),
-          ('s.cancelled', 'a', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, null, null, null, null, null, null) $$;
+          ('s.idle', 'a', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, null, null, null, null, null, null),
+          ('s.cancelled', 'a', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, null, null, null, null, null, null) $$;
 create or replace function taskq._workers_seen()
   returns table (worker text, queues text[], first_seen_at timestamptz, seen_at timestamptz, claimed_at timestamptz, claims bigint, claimed bigint) language sql as
 $$ values ('all', null::text[], taskq._now(), taskq._now(), null::timestamptz, 1::bigint, 0::bigint),
           ('mine', '{x,s.m}', taskq._now(), taskq._now() - interval '10 s', null, 1, 0),
-          ('long ago', null, taskq._now(), taskq._now() - interval '11 s', null, 1, 0),
+          ('long ago', null, taskq._now(), taskq._now() - interval '31 s', null, 1, 0),
           ('other', '{x}', taskq._now(), taskq._now(), null, 1, 0) $$;
 select test.pass('10 s'), taskq._duty_sample();
 select to_jsonb(h) - '{at,seconds,enqueued_per_second,started_per_second,succeeded_per_second}'::text[] as sample from taskq.history h where h.at = taskq._now() order by queue desc;
@@ -160,7 +160,7 @@ rollback;
 begin;
 create table test.taken ();
 create or replace function taskq._take_figures()
-  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
                  retried bigint, dead bigint, expired bigint, cancelled bigint, waiting_p50 double precision, waiting_p95 double precision,
                  run_p50 double precision, run_p95 double precision, total_p50 double precision, total_p95 double precision) language plpgsql as
 $$ begin insert into test.taken default values; end $$;

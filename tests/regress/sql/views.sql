@@ -50,13 +50,13 @@ select counted_at = taskq._now() as now, exact from taskq.queues;
 begin;
 create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select timestamptz ''2030-01-01'', false';
 create or replace function taskq._figures()
-  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint, enqueued bigint, started bigint, succeeded bigint, failed bigint,
                  retried bigint, dead bigint, expired bigint, cancelled bigint) language sql as
-$$ values ('q', 'a', 1000::bigint, 2000::bigint, 3000::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint),
-          ('q', 'b', 50, 60, 70, 1, 1, 1, 1, 1, 1, 1, 1), ('r', 'a', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1) $$;
-select queue, ready, scheduled, running, dead, counted_at = '2030-01-01' as counted_then, exact, oldest_ready_age from taskq.queues;
+$$ values ('q', 'a', 1000::bigint, 2000::bigint, 3000::bigint, 4000::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint, 1::bigint),
+          ('q', 'b', 50, 60, 70, 80, 1, 1, 1, 1, 1, 1, 1, 1), ('r', 'a', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1) $$;
+select queue, ready, scheduled, running, blocked, dead, counted_at = '2030-01-01' as counted_then, exact, oldest_ready_age from taskq.queues;
 -- and then no task is counted
-create or replace function taskq._count_tasks(queue text, now timestamptz) returns table (ready bigint, scheduled bigint, running bigint) language plpgsql as
+create or replace function taskq._count_tasks(queue text, now timestamptz) returns table (ready bigint, scheduled bigint, running bigint, blocked bigint) language plpgsql as
 $$ begin raise 'counted'; end $$;
 select count(*) from taskq.queues;
 create or replace function taskq._figures_kept() returns table (counted_at timestamptz, exact boolean) language sql rows 1 as 'select now(), true where false';
