@@ -10,6 +10,8 @@ select taskq.grant_producer('approval_web');
 select taskq.grant_worker('approval_worker');
 select taskq.grant_operator('approval_operator');  -- and what a reader may
 select taskq.grant_reader('approval_listener');
+-- Only for the drill, in which the listener also plays the person who is told.
+grant execute on function taskq.acknowledge(bigint) to approval_listener;
 
 -- The company's own tables.
 grant select on all tables in schema public to approval_web, approval_worker, approval_operator;
