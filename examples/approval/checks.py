@@ -4,12 +4,15 @@ import hashlib
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 
+import nightly
 from aftermath import CANCEL_REASON, Step
 from handlers import message_id
+from nightly import Nights
 from observe import LIMITS, Held, LimitWatch, events, read_mails, scalar
 from stage import DRILL_QUEUE, OPERATOR_ADDRESS
 from story import Story
@@ -32,7 +35,12 @@ def check_tasks(story: Story, conn: psycopg.Connection, cancelled: int) -> None:
     """The company's own account of its enqueues against taskq's."""
     submitted = scalar(conn, "select count(*) from approval_task")
     enqueued = {row[0] for row in conn.execute("select task_id from approval_task")}
-    succeeded = Counter(row[0] for row in conn.execute("select id from taskq.finished where state = 'succeeded'"))
+    succeeded = Counter(
+        row[0]
+        for row in conn.execute(
+            "select id from taskq.finished where state = 'succeeded' and task_type <> 'approval.summary'"
+        )
+    )
     dead = Counter(row[0] for row in conn.execute("select id from taskq.dead_letters"))
     superseded = superseded_by(conn)
     other = {row[0] for row in conn.execute("select id from taskq.finished where state <> 'succeeded'")}
@@ -178,6 +186,25 @@ def check_recovered(story: Story, conn: psycopg.Connection, logs: Path, held: li
     story.expect(
         expired == Counter(expected) and again <= claimed_next,
         f"the {len(held)} tasks of the killed worker were taken back once, claimed by another worker, and have ended",
+    )
+
+
+def check_nights(story: Story, conn: psycopg.Connection, nights: Nights) -> None:
+    """The schedule enqueued each occurrence once, and each has its summary."""
+    expected = Counter(nights.all())
+    enqueued = Counter(
+        row[0]
+        for row in conn.execute(
+            """select (headers ->> 'scheduled_at')::timestamptz from taskq.finished
+                where task_type = 'approval.summary' and state = 'succeeded'"""
+        )
+    )
+    written = Counter(row[0] for row in conn.execute("select night from summary"))
+    # The keeper enqueues an occurrence within a second; a busy machine may take longer.
+    story.expect(
+        expected == enqueued == written and nights.last > nights.ended_at - nightly.EVERY - timedelta(seconds=15),
+        f"{len(expected)} nights, {enqueued.total()} tasks of the schedule, {written.total()} summaries: "
+        "each night once",
     )
 
 

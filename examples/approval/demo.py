@@ -17,11 +17,13 @@ from types import FrameType
 import psycopg
 
 import checks
+import nightly
 from aftermath import Step, cancel_a_report, run_the_drill, show_dead_letters, show_retries
 from checks import Stop
 from effects import Surroundings, write_report
 from inline import submit_inline
 from load import REPLACEMENT, VICTIM, WORKERS, Forecast, run_the_load
+from nightly import Nights
 from observe import Held, LimitWatch, scalar, unfinished
 from stage import FULL_ADDRESS, MISTYPED_ADDRESS, OPERATOR_ADDRESS, Stage
 from story import StoryEnds, median_and_p95
@@ -39,6 +41,7 @@ class Facts:
     held: list[Held]  # by the killed worker
     cancelled: int  # the long report
     drill: list[Step]
+    nights: Nights
     watch: LimitWatch
 
 
@@ -149,6 +152,7 @@ def settle_the_account(stage: Stage, operator: psycopg.Connection, facts: Facts)
     checks.check_mails(story, operator, stage.maildir, facts.held)
     checks.check_cache(story, operator)
     checks.check_recovered(story, operator, stage.logs, facts.held, VICTIM)
+    checks.check_nights(story, operator, facts.nights)
     checks.check_cancelled(story, operator, stage.logs, stage.charts, facts.cancelled)
     checks.check_claims(story, stage.logs)
     checks.check_limits(story, facts.watch)
@@ -169,14 +173,15 @@ def play(stage: Stage) -> None:
         stage.connect("approval_operator") as operator,
         LimitWatch(stage.connect("approval_operator")) as watch,
     ):
-        held, forecast = run_the_load(stage, operator)
+        held, forecast, first_night = run_the_load(stage, operator)
         if forecast is not None:
             compare_forecast(stage, operator, forecast)
         show_retries(stage)
         show_dead_letters(stage, operator)
         cancelled = cancel_a_report(stage)
         drill = run_the_drill(stage, operator)
-        settle_the_account(stage, operator, Facts(held, cancelled, drill, watch))
+        nights = nightly.end(stage, operator, first_night)
+        settle_the_account(stage, operator, Facts(held, cancelled, drill, nights, watch))
 
 
 def leave(number: int, _frame: FrameType | None) -> None:

@@ -203,3 +203,12 @@ def refresh_cache(conn: psycopg.Connection, partner_id: int, task_id: int | None
     )
     if task_id is not None:
         conn.execute("insert into cache_refresh (task_id, partner_id) values (%s, %s)", (task_id, partner_id))
+
+
+def write_summary(conn: psycopg.Connection, night: str, task_id: int) -> None:
+    """Note what was approved so far."""
+    conn.execute(
+        """insert into summary (task_id, night, approvals, total)
+           select %s, %s, count(distinct approval_id), coalesce(sum(amount), 0) from approval_item""",
+        (task_id, night),
+    )

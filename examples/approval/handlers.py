@@ -77,9 +77,19 @@ def yearbook(job: Job) -> dict[str, Any]:
         return {"file": book.publish()}
 
 
+def summary(job: Job) -> dict[str, Any]:
+    """approval.summary: comes by a schedule, which says in the headers for when."""
+    night = job.headers["scheduled_at"]
+    if not first_time(job, "summary", night):
+        return {"already": True}
+    effects.write_summary(job.conn, night, job.task_id)
+    return {}
+
+
 HANDLERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "approval.mail": mail,
     "approval.report": report,
     "approval.cache": cache,
     "approval.yearbook": yearbook,
+    "approval.summary": summary,
 }

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import psycopg
 
+import nightly
 from curve import draw_curve, show_figures
 from observe import QUEUES, Held, backlog, held_by, samples, scalar, sessions_of, unfinished
 from stage import Stage
@@ -48,8 +49,8 @@ def look_around(stage: Stage, operator: psycopg.Connection) -> None:
     stage.story.say("| " + " ".join(cells).rstrip())
 
 
-def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held], Forecast | None]:
-    """Act 4: load, an outage, a crash. Returns what the killed worker held, and a forecast."""
+def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held], Forecast | None, datetime]:
+    """Act 4: load, an outage, a crash. Returns what the killed worker held, a forecast, and the first night."""
     story = stage.story
     story.heading("4. The load")
     story.say(f"users submit {LOAD} approvals, {LOAD_PER_SECOND} a second; {len(WORKERS)} workers begin")
@@ -60,6 +61,7 @@ def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held]
     operator.execute("call taskq.maintain()")
     story.regularly = lambda: look_around(stage, operator)
     pids = {name: stage.start_worker(name, *options) for name, options in WORKERS.items()}
+    first_night = nightly.begin(stage, operator)
     stage.start_load(LOAD, LOAD_PER_SECOND)
 
     mail_outage(stage, operator)
@@ -79,7 +81,7 @@ def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held]
     show_figures(stage, operator)
     draw_curve(operator, stage.out / "backlog.png")
     story.more(f"the curve as a picture: {stage.out / 'backlog.png'}")
-    return held, forecast
+    return held, forecast, first_night
 
 
 def ask_for_forecast(stage: Stage, operator: psycopg.Connection) -> Forecast | None:
@@ -151,7 +153,7 @@ def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> list[He
     freeze_at_a_bad_moment(stage, operator, pid)
     # Paused, a queue gives nothing to claims. A claim that meets a task whose lease is
     # over takes it back too; so what comes back now is the work of the keeper alone.
-    for queue in QUEUES:
+    for queue in (*QUEUES, nightly.QUEUE):
         operator.execute("select taskq.pause(%s)", (queue,))
     stage.processes.kill(VICTIM)
     # Its sessions roll back when the server notices: from then on its tasks stand still.
@@ -171,7 +173,7 @@ def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> list[He
         f"the keeper took all {len(held)} back, {max(0.0, seconds - longest):.1f} s after the last lease was over"
     )
     story.expect(ready == len(held), "they are ready again, at their old place")
-    for queue in QUEUES:
+    for queue in (*QUEUES, nightly.QUEUE):
         operator.execute("select taskq.resume(%s)", (queue,))
     stage.start_worker(REPLACEMENT)
     story.say(f"the operator resumes the queues and starts {REPLACEMENT}")

@@ -16,7 +16,7 @@ grant execute on function taskq.acknowledge(bigint) to approval_listener;
 -- The company's own tables.
 grant select on all tables in schema public to approval_web, approval_worker, approval_operator;
 grant insert on approval, approval_item, approval_task to approval_web;
-grant insert on report, sent_mail, cache_refresh to approval_worker;
+grant insert on report, sent_mail, cache_refresh, summary to approval_worker;
 grant update on partner_summary to approval_worker;
 grant update (address) on partner to approval_operator;
 

@@ -84,6 +84,15 @@ create table cache_refresh (
     refreshed_at timestamptz not null default clock_timestamp()
 );
 
+-- The nightly summary, for each night one.
+create table summary (
+    id        bigint generated always as identity primary key,
+    task_id   bigint not null,
+    night     timestamptz not null,
+    approvals bigint not null,
+    total     numeric not null
+);
+
 insert into partner (name, address, credit_limit) values
     ('Coffee roasters',  'coffee@example.org',     60000),
     ('Tea importers',    'tea@example.org',        60000),

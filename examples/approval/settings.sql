@@ -25,6 +25,11 @@ select taskq.configure_type('approval.yearbook', '{
     "max_retries": 3, "backoff_base": "0.4 s", "backoff_cap": "3 s",
     "lease": "3 s"}');
 
+select taskq.configure_type('approval.summary', '{
+    "queue": "summary", "priority": 0,
+    "max_retries": 3, "backoff_base": "0.4 s", "backoff_cap": "3 s",
+    "lease": "5 s"}');
+
 -- The mail server takes eight connections at a time. Tell the operator when more
 -- than three e-mails are dead.
 select taskq.configure_queue('email', '{"max_running": 8, "dead_letters_limit": 3}');
