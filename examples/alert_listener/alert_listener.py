@@ -148,7 +148,11 @@ class Listener:
         self.send(alert)
         asked_for = self.acknowledge is not None and alert.queue == self.acknowledge
         if asked_for and alert.state != "cleared" and alert.key in self.mailed:
-            conn.execute("select taskq.acknowledge(%s)", (alert.alert_id,))
+            # Any role may NOTIFY: only an alert that really is about this queue is acknowledged.
+            conn.execute(
+                "select taskq.acknowledge(id) from taskq.alerts where id = %s and queue = %s",
+                (alert.alert_id, alert.queue),
+            )
             self.log(f"acknowledged alert {alert.alert_id}")
 
     def send(self, alert: Alert) -> None:

@@ -55,8 +55,8 @@ def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held]
     story.heading("4. The load")
     story.say(f"users submit {LOAD} approvals, {LOAD_PER_SECOND} a second; {len(WORKERS)} workers begin")
     story.more("limits: 8 e-mails and 2 reports at a time, 5 cache refreshes a second")
-    story.more("the curve from taskq.history, a character for")
-    story.more(f"{TASKS_PER_CHARACTER} unfinished tasks: > running, # ready, ~ waiting for the next try")
+    story.more(f"the backlog as taskq.history has it, a character for {TASKS_PER_CHARACTER} unfinished tasks:")
+    story.more("> running, # ready, ~ waiting for the next try")
     # A new database takes its first sample after 10 seconds; by hand it can come now.
     operator.execute("call taskq.maintain()")
     story.regularly = lambda: look_around(stage, operator)
@@ -105,7 +105,7 @@ def ask_for_forecast(stage: Stage, operator: psycopg.Connection) -> Forecast | N
     story.say(
         f"approval {submitted.approval_id} is submitted. When will its report be there? taskq.status({report}) says:"
     )
-    story.more(f"{tasks_ahead} tasks are ahead of it, it is expected in {forecast.seconds:.1f} s")
+    story.more(f"{tasks_ahead} are ahead of it; at the rate so far, when mails went first, {forecast.seconds:.1f} s")
     return forecast
 
 
