@@ -22,4 +22,8 @@ rm -rf "$TASKQ_DEMO_OUT"
 mkdir "$TASKQ_DEMO_OUT"
 cd "$ROOT"
 say "running the demo (under 90 seconds); what it writes is in $TASKQ_DEMO_OUT"
+# At the demo's pace: a point of the backlog curve every second, and an open alert again every 10 s.
+export CONF="taskq.sample_interval = '1 s'
+taskq.alert_repeat = '10 s'
+${CONF:-}"
 exec tools/cluster.sh run "$name" "$venv/bin/python" -u examples/approval/demo.py

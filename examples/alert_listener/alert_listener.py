@@ -5,7 +5,8 @@ r"""Mails taskq's alerts to the person on duty.
         --smtp mail.example.com:25 --from taskq@example.com --to operator@example.com
 
 Listens on the channel taskq_alert of one database and sends a mail for each alert
-that is raised or cleared. The database is named by libpq's environment variables
+that is raised, repeated (it is still open and nobody has acknowledged it) or
+cleared. The database is named by libpq's environment variables
 or by --dsn; the role needs taskq.grant_reader and nothing else. It needs Python
 3.11 and psycopg 3.2.4 or newer.
 
@@ -13,7 +14,13 @@ A notification reaches only those who listen at that moment. So at every start, 
 whenever the connection was lost, it also looks into taskq.alerts and mails what it
 has missed. A mail that the SMTP server does not take is tried
 again until it does: an alert may be mailed twice, never zero times. The Message-ID
-carries the alert's id and state.
+carries the alert's id, its state and the time, so a second copy can be told from a
+repeated alert.
+
+With --acknowledge QUEUE it acknowledges the alerts of that queue as soon as their
+mail is sent. That is for drills that must run without a person (in tests, in a
+pipeline): they then prove the way to the mail server, and nothing about people. The
+role also needs: grant execute on function taskq.acknowledge to ...
 """
 
 import argparse
@@ -31,6 +38,7 @@ from typing import Any
 import psycopg
 
 CHANNEL = "taskq_alert"
+STATES = ("raised", "repeated", "cleared")
 LONGEST_PAUSE = 30.0
 
 
@@ -44,31 +52,39 @@ class Alert:
     queue: str | None
     value: Any
     limit: Any
-    at: str
+    at: datetime
+
+    @property
+    def key(self) -> tuple[int, str, datetime]:
+        """The same for the same news, also when they are read from taskq.alerts."""
+        return self.alert_id, self.state, self.at
 
     @classmethod
     def from_json(cls, text: str) -> "Alert":
         """Read a payload; keys that a newer taskq may add are left alone."""
         found = json.loads(text)
-        if found["state"] not in ("raised", "cleared"):
+        if found["state"] not in STATES:
             raise ValueError("unknown state")
         return cls(
             int(found["alert_id"]), str(found["state"]), str(found["kind"]),
-            found.get("queue"), found.get("value"), found.get("limit"), str(found.get("at")),
+            found.get("queue"), found.get("value"), found.get("limit"), datetime.fromisoformat(found["at"]),
         )  # fmt: skip
 
     def mail(self, sender: str, recipient: str) -> EmailMessage:
         """The alert as a mail."""
-        where = f" in queue {self.queue}" if self.queue else ""
+        where = f" in queue {self.queue}" if self.queue else ""  # some are about the whole database
+        moment = self.at.astimezone(UTC)
         message = EmailMessage()
         message["From"] = sender
         message["To"] = recipient
         # On one line, whatever somebody has put into a notification.
         message["Subject"] = " ".join(f"[taskq] {self.state}: {self.kind}{where}".split())
-        message["Message-ID"] = f"<taskq-alert-{self.alert_id}-{self.state}@{sender.split('@')[-1]}>"
+        message["Message-ID"] = (
+            f"<taskq-alert-{self.alert_id}-{self.state}-{moment:%Y%m%dT%H%M%S.%f}@{sender.split('@')[-1]}>"
+        )
         message.set_content(
             f"Alert {self.alert_id} is {self.state}: {self.kind}{where}.\n\n"
-            f"  value  {self.value}\n  limit  {self.limit}\n  at     {self.at}\n\n"
+            f"  value  {self.value}\n  limit  {self.limit}\n  at     {moment.isoformat()}\n\n"
             f"Look with: select * from taskq.alerts where id = {self.alert_id};\n"
         )
         return message
@@ -77,13 +93,15 @@ class Alert:
 class Listener:
     """Turns notifications into mails, across restarts of either server."""
 
-    def __init__(self, dsn: str, smtp: str, sender: str, recipient: str) -> None:
+    def __init__(self, dsn: str, smtp: str, sender: str, recipient: str, acknowledge: str | None) -> None:
         self.dsn = dsn
         self.smtp_host, _, port = smtp.partition(":")
         self.smtp_port = int(port or 25)
         self.sender = sender
         self.recipient = recipient
-        self.mailed: set[tuple[int, str]] = set()
+        self.acknowledge = acknowledge
+        self.mailed: set[tuple[int, str, datetime]] = set()
+        self.open_here: set[int] = set()  # alerts whose beginning was mailed and whose end was not
         self.stopping = threading.Event()
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
@@ -111,10 +129,11 @@ class Listener:
         """LISTEN first and look second, so that nothing falls in between."""
         conn.execute(f"listen {CHANNEL}")
         self.log(f"listening on {CHANNEL}")
-        for alert in missed_alerts(conn, self.open_here()):
-            self.send(alert)
+        for alert in missed_alerts(conn, sorted(self.open_here)):
+            self.tell(conn, alert)
         while not self.stopping.is_set():
-            for note in conn.notifies(timeout=0.5):
+            # (read to the end first: while notifies() is at work it has the connection to itself)
+            for note in list(conn.notifies(timeout=0.5, stop_after=1)):
                 self.log(f"received {note.payload}")
                 try:
                     alert = Alert.from_json(note.payload)
@@ -122,19 +141,23 @@ class Listener:
                     # Any role may NOTIFY: a foreign payload must not stop us.
                     self.log(f"not an alert: {error!r}")
                     continue
-                self.send(alert)
+                self.tell(conn, alert)
 
-    def open_here(self) -> list[int]:
-        """The alerts whose beginning was mailed and whose end was not."""
-        return [
-            alert_id
-            for alert_id, state in self.mailed
-            if state == "raised" and (alert_id, "cleared") not in self.mailed
-        ]
+    def tell(self, conn: psycopg.Connection, alert: Alert) -> None:
+        """Mail one alert, and acknowledge it if that was asked for."""
+        self.send(alert)
+        asked_for = self.acknowledge is not None and alert.queue == self.acknowledge
+        if asked_for and alert.state != "cleared" and alert.key in self.mailed:
+            # Any role may NOTIFY: only an alert that really is about this queue is acknowledged.
+            conn.execute(
+                "select taskq.acknowledge(id) from taskq.alerts where id = %s and queue = %s",
+                (alert.alert_id, alert.queue),
+            )
+            self.log(f"acknowledged alert {alert.alert_id}")
 
     def send(self, alert: Alert) -> None:
         """Mail one alert; keep trying while the SMTP server does not take it."""
-        if (alert.alert_id, alert.state) in self.mailed:
+        if alert.key in self.mailed:
             return
         message = alert.mail(self.sender, self.recipient)
         pause = 0.5
@@ -147,7 +170,11 @@ class Listener:
                 self.stopping.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
             else:
-                self.mailed.add((alert.alert_id, alert.state))
+                self.mailed.add(alert.key)
+                if alert.state == "cleared":
+                    self.open_here.discard(alert.alert_id)
+                else:
+                    self.open_here.add(alert.alert_id)
                 self.log(f"mailed {message['Message-ID']} to {self.recipient}")
                 return
 
@@ -155,12 +182,14 @@ class Listener:
 def missed_alerts(conn: psycopg.Connection, open_here: list[int]) -> list[Alert]:
     """What may have happened while nobody listened.
 
-    Alerts that are open and that nobody has acknowledged, and the end of those
-    that are still open as far as we know.
+    Alerts that are open and that nobody has acknowledged (of one that was repeated
+    the last time), and the end of those that are still open as far as we know.
     """
     rows = conn.execute(
-        """select id, case when cleared_at is null then 'raised' else 'cleared' end, kind, queue, value, alert_limit,
-                  coalesce(cleared_at, raised_at)::text
+        """select id,
+                  case when cleared_at is not null then 'cleared' when repeated_at is not null then 'repeated'
+                       else 'raised' end,
+                  kind, queue, value, alert_limit, coalesce(cleared_at, repeated_at, raised_at)
              from taskq.alerts
             where state = 'open' or (cleared_at is not null and id = any(%s))
             order by id""",
@@ -176,8 +205,9 @@ def main() -> int:
     options.add_argument("--smtp", default="localhost:25", metavar="HOST:PORT")
     options.add_argument("--from", dest="sender", required=True, metavar="ADDRESS")
     options.add_argument("--to", dest="recipient", required=True, metavar="ADDRESS")
+    options.add_argument("--acknowledge", metavar="QUEUE", help="acknowledge the alerts of this queue, for drills")
     arguments = options.parse_args()
-    listener = Listener(arguments.dsn, arguments.smtp, arguments.sender, arguments.recipient)
+    listener = Listener(arguments.dsn, arguments.smtp, arguments.sender, arguments.recipient, arguments.acknowledge)
     signal.signal(signal.SIGTERM, listener.stop)
     signal.signal(signal.SIGINT, listener.stop)
     listener.run()

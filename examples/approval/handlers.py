@@ -6,19 +6,37 @@ by whichever task or attempt, there is nothing left to do.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
 import effects
 
-Payload = dict[str, Any]
-Handler = Callable[[psycopg.Connection, effects.Surroundings, int, Payload], dict[str, Any]]
+
+@dataclass(frozen=True)
+class Job:
+    """A task as its handler sees it."""
+
+    conn: psycopg.Connection
+    to: effects.Surroundings
+    task_id: int
+    payload: dict[str, Any]
+    headers: dict[str, Any]
+    should_stop: Callable[[], bool]  # somebody wants the task cancelled, or its lease is lost
 
 
-def first_time(conn: psycopg.Connection, scope: str, approval_id: int) -> bool:
+class Stopped(Exception):
+    """The handler has stopped because should_stop() said so; `done` says how far it was."""
+
+    def __init__(self, done: str) -> None:
+        super().__init__(done)
+        self.done = done
+
+
+def first_time(job: Job, scope: str, key: str) -> bool:
     """Record the effect in this transaction and say whether it is new."""
-    row = conn.execute("select taskq.once(%s, %s)", (scope, str(approval_id))).fetchone()
+    row = job.conn.execute("select taskq.once(%s, %s)", (scope, key)).fetchone()
     return row is not None and bool(row[0])
 
 
@@ -27,30 +45,51 @@ def message_id(task_id: int) -> str:
     return f"<task-{task_id}@approval.example.com>"
 
 
-def report(conn: psycopg.Connection, to: effects.Surroundings, task_id: int, payload: Payload) -> dict[str, Any]:
+def report(job: Job) -> dict[str, Any]:
     """approval.report: draw the chart."""
-    if not first_time(conn, "report", payload["approval_id"]):
+    approval_id = job.payload["approval_id"]
+    if not first_time(job, "report", str(approval_id)):
         return {"already": True}
-    return {"file": effects.write_report(conn, to, payload["approval_id"])}
+    return {"file": effects.write_report(job.conn, job.to, approval_id)}
 
 
-def mail(conn: psycopg.Connection, to: effects.Surroundings, task_id: int, payload: Payload) -> dict[str, Any]:
+def mail(job: Job) -> dict[str, Any]:
     """approval.mail: send the confirmation."""
-    if not first_time(conn, "mail", payload["approval_id"]):
+    approval_id = job.payload["approval_id"]
+    if not first_time(job, "mail", str(approval_id)):
         return {"already": True}
-    return {"to": effects.send_mail(conn, to, payload["approval_id"], message_id(task_id))}
+    return {"to": effects.send_mail(job.conn, job.to, approval_id, message_id(job.task_id))}
 
 
-def cache(conn: psycopg.Connection, to: effects.Surroundings, task_id: int, payload: Payload) -> dict[str, Any]:
-    """approval.cache: refresh the start page."""
-    if not first_time(conn, "cache", payload["approval_id"]):
-        return {"already": True}
-    effects.refresh_cache(conn, payload["approval_id"])
+def cache(job: Job) -> dict[str, Any]:
+    """approval.cache: refresh the start page. It counts anew, so it needs no once()."""
+    effects.refresh_cache(job.conn, job.payload["partner_id"], job.task_id)
     return {}
 
 
-HANDLERS: dict[str, Handler] = {
+def yearbook(job: Job) -> dict[str, Any]:
+    """approval.yearbook: a long report, which looks after each page whether it should stop."""
+    with effects.Yearbook(job.conn, job.to) as book:
+        for page in book.pages():
+            if job.should_stop():
+                raise Stopped(f"page {page} of {book.length}")
+            book.draw(page)
+        return {"file": book.publish()}
+
+
+def summary(job: Job) -> dict[str, Any]:
+    """approval.summary: comes by a schedule, which says in the headers for when."""
+    night = job.headers["scheduled_at"]
+    if not first_time(job, "summary", night):
+        return {"already": True}
+    effects.write_summary(job.conn, night, job.task_id)
+    return {}
+
+
+HANDLERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "approval.mail": mail,
     "approval.report": report,
     "approval.cache": cache,
+    "approval.yearbook": yearbook,
+    "approval.summary": summary,
 }

@@ -74,6 +74,10 @@ class Heartbeat:
         with self._changed:
             return task_id in self._cancel
 
+    def should_stop(self, task_id: int) -> bool:
+        """Whether to go on with the task has no use: it is to be cancelled, or not ours any more."""
+        return self.cancel_requested(task_id) or self.lost(task_id)
+
     def _run(self) -> None:
         """Beat until closed; a lost connection is replaced at the next beat."""
         while not self._closing:

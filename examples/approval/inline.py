@@ -11,6 +11,6 @@ def submit_inline(conn: psycopg.Connection, to: effects.Surroundings, request: R
     with conn.transaction():
         approval_id = insert_approval(conn, request, "inline")
         effects.write_report(conn, to, approval_id)
-        effects.refresh_cache(conn, approval_id)
+        effects.refresh_cache(conn, request.partner_id)
         effects.send_mail(conn, to, approval_id, f"<inline-{approval_id}@approval.example.com>")
     return approval_id

@@ -4,49 +4,64 @@ import json
 import os
 import signal
 import time
+from dataclasses import dataclass
+from datetime import datetime
 
 import psycopg
 
-from observe import QUEUES, Held, backlog, held_by, scalar, sessions_of, unfinished
+import nightly
+from curve import draw_curve, show_figures
+from observe import QUEUES, Held, backlog, held_by, samples, scalar, sessions_of, unfinished
 from stage import Stage
 from story import StoryEnds, bar, median_and_p95
+from submit import make_request, submit
 
 LOAD = 220
 LOAD_PER_SECOND = 30
 TASKS_PER_CHARACTER = 14
-WORKERS = ("worker-1", "worker-2", "worker-3")
+WORKERS = {"worker-1": (), "worker-2": (), "worker-3": ("--listen",)}  # waiting.py has both ways to wait
 VICTIM = "worker-2"
 REPLACEMENT = "worker-4"
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """When a report was expected."""
+
+    task_id: int
+    approval_id: int
+    asked_at: datetime
+    seconds: float
+
+
 def look_around(stage: Stage, operator: psycopg.Connection) -> None:
-    """What is printed regularly: alerts that came, and the backlog."""
+    """What is printed regularly: alerts that came, and the newest point of the backlog curve."""
     for alert in stage.new_alerts():
         stage.story.say(f"ALERT over LISTEN: {alert}")
-    show_backlog(stage, operator)
-
-
-def show_backlog(stage: Stage, operator: psycopg.Connection) -> None:
-    """One line: the tasks of each queue as bars."""
-    queues = backlog(operator)
+    curve = samples(operator, stage.sample_told)
+    if not curve:
+        return
+    stage.sample_told = max(curve)
     cells = []
-    for queue in QUEUES:
-        found = queues[queue]
+    for queue, found in curve[stage.sample_told].items():
         picture = bar(found.ready, found.later, found.running, TASKS_PER_CHARACTER)
         cells.append(f"{queue} {found.total():3} {picture}".ljust(30))
     stage.story.say("| " + " ".join(cells).rstrip())
 
 
-def run_the_load(stage: Stage, operator: psycopg.Connection) -> list[Held]:
-    """Act 4: load, an outage, a crash. Returns what the killed worker held."""
+def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held], Forecast | None, datetime]:
+    """Act 4: load, an outage, a crash. Returns what the killed worker held, a forecast, and the first night."""
     story = stage.story
     story.heading("4. The load")
     story.say(f"users submit {LOAD} approvals, {LOAD_PER_SECOND} a second; {len(WORKERS)} workers begin")
-    story.more(
-        f"unfinished tasks, a character for {TASKS_PER_CHARACTER}: > running, # ready, ~ waiting for the next try"
-    )
+    story.more("limits: 8 e-mails and 2 reports at a time, 5 cache refreshes a second")
+    story.more(f"the backlog as taskq.history has it, a character for {TASKS_PER_CHARACTER} unfinished tasks:")
+    story.more("> running, # ready, ~ waiting for the next try")
+    # A new database takes its first sample after 10 seconds; by hand it can come now.
+    operator.execute("call taskq.maintain()")
     story.regularly = lambda: look_around(stage, operator)
-    pids = {name: stage.start_worker(name) for name in WORKERS}
+    pids = {name: stage.start_worker(name, *options) for name, options in WORKERS.items()}
+    first_night = nightly.begin(stage, operator)
     stage.start_load(LOAD, LOAD_PER_SECOND)
 
     mail_outage(stage, operator)
@@ -57,28 +72,48 @@ def run_the_load(stage: Stage, operator: psycopg.Connection) -> list[Held]:
         raise StoryEnds("the load ended with an error")
     story.say("the last approval is submitted; the workers catch up")
     story.interval = 2.0
+    forecast = ask_for_forecast(stage, operator)
     story.wait_until("the backlog is gone", lambda: unfinished(operator) == 0, at_most=120)
     story.regularly = None
-    show_backlog(stage, operator)
     story.say("nothing is waiting and nothing is running")
 
     show_times(stage, operator)
-    return held
+    show_figures(stage, operator)
+    draw_curve(operator, stage.out / "backlog.png")
+    story.more(f"the curve as a picture: {stage.out / 'backlog.png'}")
+    return held, forecast, first_night
+
+
+def ask_for_forecast(stage: Stage, operator: psycopg.Connection) -> Forecast | None:
+    """One more approval, and what the web application can tell its user about the report."""
+    story = stage.story
+    with stage.connect("approval_web") as web:
+        # A forecast comes from the samples, and needs 20 reports in them.
+        known = "select expected_finish_at is not null and tasks_ahead < %s from taskq.estimate('approval.report')"
+        story.wait_until(
+            "half of the reports", lambda: scalar(web, known, LOAD // 2) or unfinished(operator) == 0, at_most=120
+        )
+        submitted = submit(web, make_request(3000))
+        report = submitted.task_ids[1]
+        row = web.execute(
+            "select clock_timestamp(), tasks_ahead, expected_finish_at from taskq.status(%s)", (report,)
+        ).fetchone()
+    if row is None or row[2] is None:
+        return None
+    asked_at, tasks_ahead, expected_at = row
+    forecast = Forecast(report, submitted.approval_id, asked_at, (expected_at - asked_at).total_seconds())
+    story.say(
+        f"approval {submitted.approval_id} is submitted. When will its report be there? taskq.status({report}) says:"
+    )
+    story.more(f"{tasks_ahead} are ahead of it; at the rate so far, when mails went first, {forecast.seconds:.1f} s")
+    return forecast
 
 
 def show_times(stage: Stage, operator: psycopg.Connection) -> None:
-    """How fast the submissions were answered, and when their tasks were done."""
-    story = stage.story
+    """How fast the submissions were answered."""
     seconds = [json.loads(line)["seconds"] for line in stage.processes.log_of("load").read_text().splitlines()]
     median, p95 = median_and_p95(seconds)
-    story.more(f"response time of the {LOAD} submissions during all this: median {median:.1f} ms, 95 % {p95:.1f} ms")
-    story.more("from submission to finish, median and longest:")
-    for queue, middle, longest in operator.execute(
-        """select queue, percentile_cont(0.5) within group (order by extract(epoch from finished_at - enqueued_at)),
-                  max(extract(epoch from finished_at - enqueued_at))
-             from taskq.finished group by queue order by max(priority) desc"""
-    ):
-        story.more(f"  {queue:10}{middle:6.1f} s{longest:8.1f} s")
+    stage.story.more(f"response time of the {LOAD} submissions in all this: median {median:.1f} ms, 95 % {p95:.1f} ms")
 
 
 def submitted_by_load(stage: Stage) -> int:
@@ -118,7 +153,7 @@ def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> list[He
     freeze_at_a_bad_moment(stage, operator, pid)
     # Paused, a queue gives nothing to claims. A claim that meets a task whose lease is
     # over takes it back too; so what comes back now is the work of the keeper alone.
-    for queue in QUEUES:
+    for queue in (*QUEUES, nightly.QUEUE):
         operator.execute("select taskq.pause(%s)", (queue,))
     stage.processes.kill(VICTIM)
     # Its sessions roll back when the server notices: from then on its tasks stand still.
@@ -138,7 +173,7 @@ def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> list[He
         f"the keeper took all {len(held)} back, {max(0.0, seconds - longest):.1f} s after the last lease was over"
     )
     story.expect(ready == len(held), "they are ready again, at their old place")
-    for queue in QUEUES:
+    for queue in (*QUEUES, nightly.QUEUE):
         operator.execute("select taskq.resume(%s)", (queue,))
     stage.start_worker(REPLACEMENT)
     story.say(f"the operator resumes the queues and starts {REPLACEMENT}")
@@ -168,7 +203,7 @@ def freeze_at_a_bad_moment(stage: Stage, operator: psycopg.Connection, pid: int)
         held = held_by(operator, VICTIM)
         mails = log.read_text() if held else ""
         worst = any(f"<task-{task.id}@" in mails for task in held)
-        if len(held) >= 3 and (worst or time.monotonic() > begin + 4):
+        if (len(held) >= 3 and worst) or (held and time.monotonic() > begin + 4):
             return True
         os.kill(pid, signal.SIGCONT)
         return False

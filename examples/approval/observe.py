@@ -1,8 +1,11 @@
 """What the demo looks at while it runs: taskq's views, the mails, the workers' logs."""
 
 import json
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from mailbox import Maildir
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import psycopg
 from psycopg.rows import class_row
 
 QUEUES = ("email", "reports", "cache")
+LIMITS = {"email": 8, "reports": 2}  # max_running in settings.sql
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,57 @@ def backlog(conn: psycopg.Connection) -> dict[str, Backlog]:
     return {queue: Backlog(0, 0, 0) for queue in QUEUES} | {queue: Backlog(*counts) for queue, *counts in rows}
 
 
+def samples(conn: psycopg.Connection, after: datetime | None = None) -> dict[datetime, dict[str, Backlog]]:
+    """The backlog curve: what the keeper noted in taskq.history, by time and queue."""
+    curve: dict[datetime, dict[str, Backlog]] = defaultdict(lambda: {queue: Backlog(0, 0, 0) for queue in QUEUES})
+    for at, queue, *counts in conn.execute(
+        """select at, queue, sum(ready)::int, sum(scheduled)::int, sum(running)::int
+             from taskq.history
+            where at > coalesce(%s::timestamptz, '-infinity') and queue = any(%s)
+            group by at, queue order by at""",
+        (after, list(QUEUES)),
+    ):
+        curve[at][queue] = Backlog(*counts)
+    return curve
+
+
+class LimitWatch:
+    """Looks all the time how many tasks of each queue run, on a connection of its own.
+
+    One statement is one look: it sees all tasks as they were at one moment.
+    """
+
+    EVERY = 0.03  # seconds
+
+    def __init__(self, conn: psycopg.Connection) -> None:
+        self.looks = 0
+        self.most = dict.fromkeys(LIMITS, 0)
+        self.error: Exception | None = None
+        self._conn = conn
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="limit watch", daemon=True)
+
+    def __enter__(self) -> "LimitWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._closing.set()
+        self._thread.join()
+        self._conn.close()
+
+    def _run(self) -> None:
+        """Look until closed."""
+        try:
+            while not self._closing.wait(self.EVERY):
+                rows = self._conn.execute("select queue, count(*) from taskq.running group by queue").fetchall()
+                self.looks += 1
+                for queue, running in rows:
+                    self.most[queue] = max(self.most.get(queue, 0), running)
+        except psycopg.Error as error:
+            self.error = error
+
+
 def unfinished(conn: psycopg.Connection) -> int:
     """How many tasks are waiting or running."""
     return int(scalar(conn, "select count(*) from taskq.tasks"))
@@ -77,8 +132,8 @@ def held_by(conn: psycopg.Connection, worker: str) -> list[Held]:
 
 def sessions_of(conn: psycopg.Connection, worker: str) -> int:
     """How many database sessions a worker has."""
-    query = "select count(*) from pg_stat_activity where application_name in (%s, %s)"
-    return int(scalar(conn, query, worker, f"{worker} heartbeat"))
+    query = "select count(*) from pg_stat_activity where application_name = %s or starts_with(application_name, %s)"
+    return int(scalar(conn, query, worker, f"{worker} "))
 
 
 def read_mails(maildir: Path) -> list[Mail]:

@@ -53,8 +53,8 @@ class Processes:
         """Wait for a process to end by itself."""
         return self._running.pop(name).wait(seconds)
 
-    def stop(self, name: str) -> None:
-        """SIGTERM, and SIGKILL for one that does not react."""
+    def stop(self, name: str) -> int:
+        """SIGTERM, and SIGKILL for one that does not react; returns how it ended."""
         process = self._running.pop(name)
         process.terminate()
         try:
@@ -62,6 +62,7 @@ class Processes:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        return process.returncode
 
     def kill(self, name: str) -> None:
         """SIGKILL."""

@@ -8,9 +8,18 @@ create table partner (
     credit_limit numeric(12, 2) not null
 );
 
+-- The cache: what the start page shows for each partner.
+create table partner_summary (
+    partner_id int primary key references partner,
+    approvals  bigint not null default 0,
+    total      numeric not null default 0
+);
+
 create table approval (
     id           bigint generated always as identity primary key,
-    partner_id   int not null references partner,
+    -- The reference also locks the partner's row of the cache until the submission commits, and
+    -- the refresh waits for that: see refresh_cache in effects.py.
+    partner_id   int not null references partner_summary,
     title        text not null,
     how          text not null check (how in ('queued', 'inline')),
     submitted_at timestamptz not null default clock_timestamp()
@@ -40,16 +49,18 @@ create constraint trigger approval_within_credit_limit
     for each row execute function check_credit_limit();
 
 -- The company's own account of what it enqueued, written in the transaction of
--- the submission. The final check compares it with what taskq says.
+-- the submission. The final check compares it with what taskq says. Approvals may
+-- share a task: one refresh of the cache is enough for all that came before it.
 create table approval_task (
-    task_id     bigint primary key,
     approval_id bigint not null references approval,
-    task_type   text not null
+    task_type   text not null,
+    task_id     bigint not null,
+    primary key (approval_id, task_type)
 );
 
 -- What the tasks produce. There is deliberately no unique constraint on
--- approval_id: that an effect happens once is the work of taskq.once() and of
--- the token, and the final check would see it if they failed.
+-- approval_id or task_id: that an effect happens once is the work of taskq.once()
+-- and of the token, and the final check would see it if they failed.
 create table report (
     id          bigint generated always as identity primary key,
     approval_id bigint not null references approval,
@@ -68,15 +79,18 @@ create table sent_mail (
 
 create table cache_refresh (
     id           bigint generated always as identity primary key,
-    approval_id  bigint not null references approval,
+    task_id      bigint not null,
+    partner_id   int not null references partner,
     refreshed_at timestamptz not null default clock_timestamp()
 );
 
--- The cache: what the start page shows for each partner.
-create table partner_summary (
-    partner_id int primary key references partner,
-    approvals  bigint not null default 0,
-    total      numeric not null default 0
+-- The nightly summary, for each night one.
+create table summary (
+    id        bigint generated always as identity primary key,
+    task_id   bigint not null,
+    night     timestamptz not null,
+    approvals bigint not null,
+    total     numeric not null
 );
 
 insert into partner (name, address, credit_limit) values
@@ -92,4 +106,4 @@ insert into partner (name, address, credit_limit) values
 insert into partner_summary (partner_id) select partner.id from partner;
 
 create index on approval (partner_id);
-create index on approval_task (approval_id);
+create index on approval_task (task_id);

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import socket
+from datetime import datetime
 from pathlib import Path
 
 import psycopg
@@ -17,6 +18,7 @@ OPERATOR_ADDRESS = "operator@example.com"
 MISTYPED_ADDRESS = "purchasng@example.org"
 CORRECT_ADDRESS = "purchasing@example.org"
 FULL_ADDRESS = "archive@example.org"
+DRILL_QUEUE = "taskq.drill"
 
 
 class Stage:
@@ -24,6 +26,7 @@ class Stage:
 
     def __init__(self, out: Path) -> None:
         self.story = Story()
+        self.out = out
         self.charts, self.maildir, self.logs = out / "charts", out / "mail", out / "logs"
         for folder in (self.charts, self.maildir, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
@@ -33,6 +36,7 @@ class Stage:
         self.story.watch = self.check_processes
         self.smtp_port = free_port()
         self._alerts_told = 0
+        self.sample_told: datetime | None = None  # the newest point of the backlog curve that was printed
         # The chart library keeps a cache of fonts; the home folder may not be writable.
         os.environ["MPLCONFIGDIR"] = str(out / "matplotlib")
 
@@ -75,6 +79,7 @@ class Stage:
         self.processes.start(
             "alert-listener", str(HERE.parent / "alert_listener" / "alert_listener.py"),
             "--smtp", f"127.0.0.1:{self.smtp_port}", "--from", "taskq@example.com", "--to", OPERATOR_ADDRESS,
+            "--acknowledge", DRILL_QUEUE,  # the person on duty, for the drill
             PGDATABASE=DATABASE, PGUSER="approval_listener",
         )  # fmt: skip
         log = self.processes.log_of("alert-listener")
@@ -87,10 +92,10 @@ class Stage:
         new, self._alerts_told = received[self._alerts_told :], len(received)
         return new
 
-    def start_worker(self, name: str) -> int:
+    def start_worker(self, name: str, *options: str) -> int:
         """Start one worker process and return its process id."""
         process = self.processes.start(
-            name, "worker.py", name, PGDATABASE=DATABASE, PGUSER="approval_worker",
+            name, "worker.py", name, *options, PGDATABASE=DATABASE, PGUSER="approval_worker",
             CHARTS=str(self.charts), SMTP_HOST="127.0.0.1", SMTP_PORT=str(self.smtp_port),
         )  # fmt: skip
         return process.pid

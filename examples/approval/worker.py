@@ -1,4 +1,4 @@
-"""A worker: claim, work, complete.
+"""A worker: claim, work, complete; and sleep while there is nothing to do.
 
 The loop is general; what it does for each task type stands in handlers.py. It takes
 the database from the PG… environment variables and says what it does in one line
@@ -13,6 +13,9 @@ How it treats a task:
 - TQ001 says that the lease was taken back: somebody else may have the task now, so
   roll back and move on. It is not a failure of the task.
 - A type it does not know is released, for a worker that does.
+- When somebody wants a running task cancelled, the heartbeat learns of it. A handler that
+  asks should_stop() now and then stops; the task is released, and ends cancelled.
+- Nothing to claim: it sleeps until there may be something (waiting.py). SIGTERM wakes it.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import json
 import signal
 import threading
 import time
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
@@ -29,8 +33,9 @@ import psycopg
 from psycopg.rows import class_row
 
 from effects import PermanentFailure, Surroundings
-from handlers import HANDLERS
+from handlers import HANDLERS, Job, Stopped
 from heartbeat import Heartbeat
+from waiting import ByCall, ByListening, Waiting
 
 LEASE_LOST = "TQ001"
 
@@ -43,6 +48,7 @@ class Task:
     token: int
     task_type: str
     payload: dict[str, Any]
+    headers: dict[str, Any] | None
     attempt: int
     priority: int
     lease_seconds: float
@@ -51,16 +57,21 @@ class Task:
 class Worker:
     """Claims up to `batch` tasks at a time from every queue and works through them."""
 
-    def __init__(self, name: str, batch: int, poll_seconds: float) -> None:
+    def __init__(self, name: str, batch: int, listen: bool) -> None:
         self.name = name
         self.batch = batch
-        self.poll_seconds = poll_seconds
+        self.listen = listen
         self.to = Surroundings.from_environment()
         self.stopping = threading.Event()
+        self.asleep = False
 
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
         """Signal handler: finish the task at hand, give the others back, leave."""
         self.stopping.set()
+        if self.asleep:
+            # Wakes sleep(): psycopg ends the statement in the server and passes the exception on.
+            self.asleep = False
+            raise KeyboardInterrupt
 
     def log(self, event: str, **details: Any) -> None:
         """Print one event."""
@@ -82,11 +93,13 @@ class Worker:
 
     def serve(self, conn: psycopg.Connection) -> None:
         """Claim and work on one connection."""
-        with Heartbeat(self.name, self.log) as heartbeat:
+        waiting = ByListening(self.name) if self.listen else ByCall(conn)
+        with closing(waiting), Heartbeat(self.name, self.log) as heartbeat:
             while not self.stopping.is_set():
                 tasks = self.claim(conn)
                 if not tasks:
-                    self.stopping.wait(self.poll_seconds)
+                    self.sleep(waiting)
+                    continue
                 heartbeat.hold((task.id, task.token, task.lease_seconds) for task in tasks)
                 for task in tasks:
                     if self.stopping.is_set() or heartbeat.cancel_requested(task.id):
@@ -98,11 +111,22 @@ class Worker:
                     else:
                         self.work(conn, task, heartbeat)
 
+    def sleep(self, waiting: Waiting) -> None:
+        """Wait for something to claim, or to be told to stop."""
+        try:
+            self.asleep = True
+            if not self.stopping.is_set():
+                waiting.wait()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.asleep = False
+
     def claim(self, conn: psycopg.Connection) -> list[Task]:
         """Take the next tasks, highest priority first."""
         with conn.cursor(row_factory=class_row(Task)) as cursor:
             tasks = cursor.execute(
-                """select id, token, task_type, payload, attempt, priority,
+                """select id, token, task_type, payload, headers, attempt, priority,
                           extract(epoch from lease_expires_at - clock_timestamp())::float8 as lease_seconds
                      from taskq.claim(n => %s, worker => %s)""",
                 (self.batch, self.name),
@@ -121,15 +145,20 @@ class Worker:
             self.release(conn, task, heartbeat, delay="10 s")
             return
         begin = time.monotonic()
+        job = Job(conn, self.to, task.id, task.payload, task.headers or {}, lambda: heartbeat.should_stop(task.id))
         try:
             with conn.transaction():
-                result = handler(conn, self.to, task.id, task.payload)
+                result = handler(job)
                 heartbeat.drop(task.id)
                 conn.execute(
                     "select taskq.complete(%s, %s, %s)",
                     (task.id, task.token, json.dumps(result)),
                 )
             self.log("completed", task=task.id, ms=round((time.monotonic() - begin) * 1000, 1))
+        except Stopped as stopped:
+            # Rolled back, too. Released, a task that somebody wants cancelled ends cancelled.
+            self.log("stopped at", task=task.id, done=stopped.done)
+            self.release(conn, task, heartbeat)
         except Exception as error:
             # The transaction is rolled back: no row of the effect is left.
             heartbeat.drop(task.id)
@@ -180,13 +209,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description="A worker of the approval system.")
     options.add_argument("name", help="how this worker calls itself in taskq.running")
     options.add_argument("--batch", type=int, default=5, help="tasks to claim at a time")
-    options.add_argument("--poll", type=float, default=0.15, metavar="SECONDS", help="pause when nothing is due")
+    options.add_argument("--listen", action="store_true", help="wait by LISTEN instead of CALL taskq.wait")
     arguments = options.parse_args()
 
-    worker = Worker(arguments.name, arguments.batch, arguments.poll)
+    worker = Worker(arguments.name, arguments.batch, arguments.listen)
     signal.signal(signal.SIGTERM, worker.stop)
     signal.signal(signal.SIGINT, worker.stop)
-    worker.run()
+    with suppress(KeyboardInterrupt):  # stop() may come when sleep() has just ended: nothing is held then
+        worker.run()
 
 
 if __name__ == "__main__":
