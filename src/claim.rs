@@ -109,9 +109,11 @@ impl Claim<'_> {
             }
         }
         let mut queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
-        // Just before the first task of all these lanes.
-        let mut behind =
-            level.iter().map(|lane| (lane.first.0, lane.first.1 - 1)).min().unwrap_or(BEFORE_ALL);
+        // Just before the first task of all these lanes. A task of a group that returned meanwhile may be
+        // before that.
+        let first = level.iter().map(|lane| (lane.first.0, lane.first.1 - 1)).min();
+        let grouped = level.iter().any(|lane| lane.grouped);
+        let mut behind = first.filter(|_| !grouped).unwrap_or(BEFORE_ALL);
         let mut spare = SPARE;
         loop {
             pgrx::check_for_interrupts!();
@@ -129,10 +131,15 @@ impl Claim<'_> {
             }
             let turns_passed = recovered > 0 && candidates.iter().any(|c| c.expired && c.group_key.is_some());
 
-            let dropped = self.turns.borrow_mut().choose(spi, &mut candidates, missing)?;
+            let dropped =
+                self.turns.borrow_mut().choose(spi, &mut candidates, missing, behind == BEFORE_ALL)?;
             if !dropped.blocked.is_empty() {
                 // There may be many more of the same group: read larger pages.
                 spare = (spare * 4).min(MOST_ROWS);
+            }
+            if dropped.outdated {
+                behind = BEFORE_ALL;
+                continue;
             }
             let beyond = self.limit_to_permits(spi, &mut candidates, missing)?;
             let cut = held.cut_to_size(&mut candidates);

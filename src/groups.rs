@@ -15,7 +15,7 @@ use crate::statement::{Spi, Statement, Table, arg};
 use crate::store::Candidate;
 use crate::values::Moment;
 use pgrx::pg_sys::{Datum, INT8ARRAYOID, INT8OID, TEXTARRAYOID, TIMESTAMPTZOID};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 sql_functions! {
     taskq_unpark_next / pg_finfo_taskq_unpark_next => unpark_next_function;
@@ -45,10 +45,10 @@ type Group = (String, String);
 /// What a claim has of groups.
 #[derive(Default)]
 pub struct Turns {
-    /// Turns that it has locked and not used.
-    locked: HashSet<Group>,
-    /// Groups that it takes nothing more of: their turn is with a task that it took, or their first task
-    /// is held by others, and the next one must not come before that.
+    /// Turns that it has locked and not used, with their versions (none if it made them).
+    locked: HashMap<Group, Option<i64>>,
+    /// Groups that it takes nothing more of: their turn was taken, or is with a task that it took, or
+    /// their first task is held by others. The next one must not come before that.
     closed: HashSet<Group>,
     parked: usize,
 }
@@ -65,12 +65,22 @@ pub struct Dropped {
     pub blocked: Vec<Blocked>,
     /// Tasks of groups that were not tried are behind this place.
     pub untried: Option<(Moment, i64)>,
+    /// A turn may have been given back since the claim began to read, so its group may have others that
+    /// come first: read from the beginning.
+    pub outdated: bool,
 }
 
 impl Turns {
     /// Keeps the candidates that have no group, and the first of each group whose turn is free. Their turns
     /// are locked then; no more than the claim wants, because others cannot take what is locked here.
-    pub fn choose(&mut self, spi: &Spi, candidates: &mut Vec<Candidate>, wanted: usize) -> Outcome<Dropped> {
+    pub fn choose(
+        &mut self,
+        spi: &Spi,
+        candidates: &mut Vec<Candidate>,
+        wanted: usize,
+        from_the_beginning: bool,
+    ) -> Outcome<Dropped> {
+        let held: HashSet<Group> = self.locked.keys().cloned().collect();
         let (mut first, mut others) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         let mut open = 0;
@@ -80,7 +90,7 @@ impl Turns {
             match group {
                 Some(group) if again || self.closed.contains(&group) => {}
                 Some(group) if open + first.len() >= wanted => others.push(group),
-                Some(group) if !self.locked.contains(&group) => first.push(group),
+                Some(group) if !self.locked.contains_key(&group) => first.push(group),
                 _ if open + first.len() < wanted => open += 1,
                 _ => {}
             }
@@ -93,8 +103,12 @@ impl Turns {
         if open >= wanted {
             untried.extend(others);
         } else if self.lock(spi, &others, wanted - open)? == wanted - open {
-            untried.extend(others.into_iter().filter(|group| !self.locked.contains(group)));
+            untried.extend(others.into_iter().filter(|group| !self.locked.contains_key(group)));
+        } else {
+            first.extend(others);
         }
+        // If their turn is given back meanwhile, it must not go to a task that this claim meets later.
+        self.closed.extend(first.into_iter().filter(|group| !self.locked.contains_key(group)));
         let mut dropped = Dropped::default();
         let mut chosen = HashSet::new();
         candidates.retain(|candidate| {
@@ -103,7 +117,11 @@ impl Turns {
                 dropped.untried.get_or_insert((candidate.run_at, candidate.id - 1));
                 return false;
             }
-            if self.locked.contains(&group) && chosen.insert(group.clone()) {
+            if let Some(version) = self.locked.get(&group)
+                && chosen.insert(group.clone())
+            {
+                let unchanged = *version == candidate.turn && (from_the_beginning || held.contains(&group));
+                dropped.outdated |= version.is_some() && !unchanged;
                 return true;
             }
             dropped.blocked.push(Blocked { id: candidate.id, group });
@@ -117,7 +135,7 @@ impl Turns {
         let before = self.locked.len();
         let mut left = groups.to_vec();
         for statement in [&TURN_LOCK, &TURN_MAKE] {
-            left.retain(|group| !self.locked.contains(group));
+            left.retain(|group| !self.locked.contains_key(group));
             let missing = at_most - (self.locked.len() - before);
             if left.is_empty() || missing == 0 {
                 break;
@@ -125,7 +143,7 @@ impl Turns {
             let (queues, keys) = columns(&left);
             let table = spi.execute(statement, &[arg(queues), arg(keys), arg(missing as i64)])?;
             for row in 0..table.len() {
-                self.locked.insert((table.need(row, 0)?, table.need(row, 1)?));
+                self.locked.insert((table.need(row, 0)?, table.need(row, 1)?), table.get(row, 2));
             }
         }
         Ok(self.locked.len() - before)
@@ -171,7 +189,7 @@ impl Turns {
     /// many tasks.
     pub fn park(&mut self, spi: &Spi, mut blocked: Vec<Blocked>, now: Moment) -> Outcome<bool> {
         // The turn of these is ours and still free: one of them may have it.
-        blocked.retain(|task| !self.locked.contains(&task.group));
+        blocked.retain(|task| !self.locked.contains_key(&task.group));
         if blocked.is_empty() {
             return Ok(true);
         }

@@ -12,4 +12,4 @@ select new.queue, new.group_key
  where pg_try_advisory_xact_lock(1952539500, (hashtext(new.queue) & ~63) | (hashtext(new.group_key) & 63))
  limit $3
     on conflict do nothing
-returning queue, group_key
+returning queue, group_key, null::bigint

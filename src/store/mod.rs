@@ -53,6 +53,8 @@ pub struct Candidate {
     pub id: i64,
     pub queue: String,
     pub group_key: Option<String>,
+    /// The version of its group's turn, if there is one.
+    pub turn: Option<i64>,
     pub run_at: Moment,
     pub bytes: i32,
     /// It is still running, but its lease is over.
@@ -79,6 +81,7 @@ pub fn candidates(
                 expired: table.need(row, 3)?,
                 queue: table.need(row, 4)?,
                 group_key: table.get(row, 5),
+                turn: table.get(row, 6),
             })
         })
         .collect()
