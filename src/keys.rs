@@ -136,14 +136,18 @@ pub fn conflict(
         OnConflict::Error => Err(held(&task.task_type, id)),
         OnConflict::Replace if store::replace(spi, id, task)? => Ok(Conflict::Answer(Some(id))),
         // It does not wait. If that has just changed, what the caller wants stored must not get lost.
-        OnConflict::Replace => match store::whereabouts(spi, id)? {
-            Whereabouts::Running => Err(held(&task.task_type, id)),
-            Whereabouts::Waiting { .. } => Ok(Conflict::Changed),
-            _ => match holder(spi, &task.task_type, &unique.key, now)? {
-                Some(holder) if holder.id == id && !holder.up => Ok(Conflict::Answer(Some(id))),
-                _ => Ok(Conflict::Changed),
-            },
-        },
+        OnConflict::Replace => {
+            let whereabouts = store::whereabouts(spi, id)?;
+            let holds_it =
+                holder(spi, &task.task_type, &unique.key, now)?.is_some_and(|h| h.id == id && !h.up);
+            match whereabouts {
+                Whereabouts::Waiting { .. } => Ok(Conflict::Changed),
+                // A task that holds its key only until it starts may just have started.
+                _ if !holds_it => Ok(Conflict::Changed),
+                Whereabouts::Running => Err(held(&task.task_type, id)),
+                _ => Ok(Conflict::Answer(Some(id))),
+            }
+        }
     }
 }
 
