@@ -18,6 +18,13 @@ create function taskq._figures_state()
 comment on function taskq._figures_state() is
   'When the tasks were last counted for _figures, and whether the figures have been exact since. No row without shared memory or before the first count.';
 
+create function taskq._clock_jump()
+  returns table (at timestamptz, seconds double precision)
+  language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_clock_jump';
+comment on function taskq._clock_jump() is
+  'When the keeper last found that the clock had jumped by more than 5 seconds, and by how many (negative: back). No row if it did not.';
+
 create function taskq._take_figures()
   returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint,
                  enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,

@@ -151,7 +151,9 @@ begin
   value := (select count(*)::text from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database());
   ok := value = '1';
   "limit" := '1';
-  advice := case when not ok and current_setting('taskq.keeper', true) = 'off' then 'taskq.keeper is off here: switch it on, or run CALL taskq.maintain() from a scheduler.'
+  advice := case when not ok and current_database() = any (regexp_split_to_array(replace(current_setting('taskq.excluded_databases', true), '"', ''), '\s*,\s*'))
+                   then 'taskq.excluded_databases names this database: take it out, or run CALL taskq.maintain() from a scheduler.'
+                 when not ok and current_setting('taskq.keeper', true) = 'off' then 'taskq.keeper is off here: switch it on, or run CALL taskq.maintain() from a scheduler.'
                  when not ok then 'See the server log for the reason; max_worker_processes may be used up. CALL taskq.maintain() does its work meanwhile.' end;
   return next;
 
@@ -199,6 +201,14 @@ begin
   ok := v_steps = 0;
   "limit" := null;
   advice := case when not ok then 'Their last round failed: see last_error in taskq.schedules, and call taskq.schedule again with what is right.' end;
+  return next;
+
+  "check" := 'clock';
+  select format('%s s at %s', round(j.seconds::numeric, 1), j.at), j.at < taskq._now() - interval '1 hour' into value, ok
+    from taskq._clock_jump() j;
+  ok := coalesce(ok, true);
+  "limit" := '5 s in the last hour';
+  advice := case when not ok then 'The server''s clock was set, or the machine stood still. What was due in between is late or early by that; look at its time service.' end;
   return next;
 
   "check" := 'open alerts';

@@ -16,6 +16,7 @@ sql_functions! {
     taskq_figures / pg_finfo_taskq_figures => figures;
     taskq_figures_state / pg_finfo_taskq_figures_state => state;
     taskq_take_figures / pg_finfo_taskq_take_figures => take;
+    taskq_clock_jump / pg_finfo_taskq_clock_jump => clock_jump;
     taskq_workers_seen / pg_finfo_taskq_workers_seen => workers_seen;
     taskq_note_redriven / pg_finfo_taskq_note_redriven => note_redriven;
     taskq_note_gone / pg_finfo_taskq_note_gone => note_gone;
@@ -67,6 +68,19 @@ fn state(call: &Call) -> Outcome<Datum> {
     });
     if let Some((counted_at, exact)) = found.filter(|(at, _)| *at != Moment::DISTANT_PAST) {
         rows.add(&[arg(counted_at), arg(exact)]);
+    }
+    rows.finish()
+}
+
+/// `taskq._clock_jump()`.
+fn clock_jump(call: &Call) -> Outcome<Datum> {
+    let mut rows = call.rows();
+    let found = shared::lock().and_then(|mut shared| {
+        let database = shared.database(transaction::database())?;
+        Some((database.clock_jumped_at, database.clock_jumped_by))
+    });
+    if let Some((at, by)) = found.filter(|(at, _)| *at != Moment::DISTANT_PAST) {
+        rows.add(&[arg(at), arg(by)]);
     }
     rows.finish()
 }

@@ -35,17 +35,20 @@ const CLOCK_SLACK: f64 = 1.0;
 
 /// Brings the figures of this database up to date.
 pub fn bring_up_to_date(now: Moment) -> Outcome<()> {
-    match what_to_do(now) {
-        Todo::Nothing => Ok(()),
-        Todo::MoveDue => move_due(now),
-        Todo::CountAll => count_all(now),
+    let Some(todo) = what_to_do(now) else { return Ok(()) };
+    // Also before all are counted: only this marks the queues whose tasks have become due.
+    if todo.move_due {
+        move_due(now)?;
     }
+    if todo.count_all {
+        count_all(now)?;
+    }
+    Ok(())
 }
 
-enum Todo {
-    Nothing,
-    MoveDue,
-    CountAll,
+struct Todo {
+    move_due: bool,
+    count_all: bool,
 }
 
 thread_local! {
@@ -53,23 +56,23 @@ thread_local! {
     static REST_UNTIL: std::cell::Cell<Moment> = const { std::cell::Cell::new(Moment::DISTANT_PAST) };
 }
 
-fn what_to_do(now: Moment) -> Todo {
-    let Some(mut shared) = shared::lock() else { return Todo::Nothing };
-    let Some(database) = shared.database(transaction::database()) else { return Todo::Nothing };
-    // A clock that was set back: what lies between the two moments is not due.
-    if database.counted_at == Moment::DISTANT_PAST || now < database.due_until.plus(-CLOCK_SLACK) {
-        return Todo::CountAll;
-    }
+fn what_to_do(now: Moment) -> Option<Todo> {
+    let mut shared = shared::lock()?;
+    let database = shared.database(transaction::database())?;
+    let never_counted = database.counted_at == Moment::DISTANT_PAST;
+    // What lies between the two moments is not due any more.
+    let set_back = now < database.due_until.plus(-CLOCK_SLACK);
     let after = if database.exact { RECOUNT } else { RECOUNT_INEXACT };
-    if now > database.counted_at.plus(after) && wall_clock() > REST_UNTIL.get() {
-        return Todo::CountAll;
+    let long_ago = now > database.counted_at.plus(after) && wall_clock() > REST_UNTIL.get();
+    let due = database.next_due <= now;
+    if !due {
+        // The line between ready and scheduled may move without a search.
+        database.due_until = database.due_until.max(now);
     }
-    if database.next_due <= now {
-        return Todo::MoveDue;
-    }
-    // Nothing became due: the line between ready and scheduled may move without a search.
-    database.due_until = database.due_until.max(now);
-    Todo::Nothing
+    Some(Todo {
+        move_due: due && !never_counted && !set_back,
+        count_all: never_counted || set_back || long_ago,
+    })
 }
 
 fn move_due(now: Moment) -> Outcome<()> {

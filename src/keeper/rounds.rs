@@ -39,6 +39,8 @@ static PREPARED: Statement = Statement::new(
 /// A duty is not done again before it has rested so many times as long as it took: 50 is 2 % of a
 /// core.
 const REST: u32 = 50;
+/// A clock that goes wrong by more than so many seconds between two looks has jumped.
+const JUMP: f64 = 5.0;
 /// The wake duty is short, and must be quick; a drill is rare, and its steps are small.
 const APART: Duration = Duration::from_millis(10);
 /// Seconds after which a round of the drill duty that failed is tried again.
@@ -70,6 +72,7 @@ pub fn run() {
         begin: Instant::now(),
         duties: Vec::new(),
         looked_at: None,
+        time: (clock::now().unwrap_or_else(|_| wall_clock()), Instant::now()),
         clock: TEST_CLOCK.get(),
         prepared: (0, HashSet::new()),
     };
@@ -85,6 +88,8 @@ struct Keeper {
     begin: Instant,
     duties: Vec<Duty>,
     looked_at: Option<Instant>,
+    /// The clock when last looked, and the time of the machine, which no one can set.
+    time: (Moment, Instant),
     clock: Option<CString>,
     /// How many prepared transactions had been noted, and which of them there were, when last looked.
     prepared: (u32, HashSet<String>),
@@ -99,6 +104,19 @@ struct Duty {
 }
 
 impl Keeper {
+    /// Compares the clock with the time that has really passed.
+    fn watch_clock(&mut self) {
+        let (now, real) = (clock::now().unwrap_or_else(|_| wall_clock()), Instant::now());
+        let (was, was_real) = std::mem::replace(&mut self.time, (now, real));
+        let jump = now.seconds_since(was) - (real - was_real).as_secs_f64();
+        if jump.abs() > JUMP {
+            tell_shared(|database| {
+                database.clock_jumped_at = now;
+                database.clock_jumped_by = jump;
+            });
+        }
+    }
+
     /// Looks once a second (or as `taskq.keeper_interval` says) what may have changed.
     fn look(&mut self) {
         // A clock that was set forward makes everything due.
@@ -113,6 +131,7 @@ impl Keeper {
             return;
         }
         self.looked_at = Some(Instant::now());
+        self.watch_clock();
         let (duties, prepared) = process::transaction(|| {
             let duties = duties(self.extension);
             let noted = noted_prepared();

@@ -22,6 +22,9 @@ pub struct Database {
     pub next_expiry: Moment,
     /// When the first of the queues that wait for their rate may give tasks again.
     pub next_opening: Moment,
+    /// When the keeper last found that the clock had jumped, and by how many seconds (negative: back).
+    pub clock_jumped_at: Moment,
+    pub clock_jumped_by: f64,
     /// Transactions between the announcement of a change and its end; and those of them that change
     /// what is scheduled.
     pub ending: i32,
@@ -46,6 +49,8 @@ impl Database {
             next_due: Moment::DISTANT_PAST,
             next_expiry: Moment::DISTANT_PAST,
             next_opening: Moment::INFINITY,
+            clock_jumped_at: Moment::DISTANT_PAST,
+            clock_jumped_by: 0.0,
             ending: 0,
             ending_scheduled: 0,
             prepared: 0,
