@@ -128,7 +128,7 @@ select i.indexrelid::regclass from pg_index i join pg_class c on c.oid = i.indre
  where c.relnamespace = 'taskq'::regnamespace and exists (select from unnest(i.indcollation) x where x not in (0, '"C"'::regcollation));
 select c.relname from pg_class c where c.relnamespace = 'taskq'::regnamespace and (c.relpersistence <> 'p' or c.relrowsecurity or c.reloptions::text ~ 'autovacuum_enabled');
 -- no triggers, no rules but those of views, no event triggers, no foreign keys
-select tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'taskq'::regnamespace;
+select tgname from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'taskq'::regnamespace order by 1;
 select rulename from pg_rewrite r join pg_class c on c.oid = r.ev_class where c.relnamespace = 'taskq'::regnamespace and r.rulename <> '_RETURN';
 select conname from pg_constraint k where k.connamespace = 'taskq'::regnamespace and k.contype = 'f';
 -- the claim's index, and the only two of task
