@@ -78,10 +78,11 @@ fn claimable(call: &Call) -> Outcome<Datum> {
     let found = Spi::run(|spi| {
         let config = config::current(spi)?;
         for lane in store::due_lanes(spi, queues.as_deref(), &config, now)? {
-            if store::claimable(spi, &lane, now, 1)? == 0 {
+            // Locks what it finds, as the claim would: what only looks free, because others have just
+            // taken it and not committed, must not wake anybody.
+            if !store::has_free_task(spi, &lane, now)? {
                 continue;
             }
-            // Locks what it finds, as the claim would: what only looks free must not wake anybody.
             let limit = config.limits.get(&lane.queue);
             let permitted = |limit| Permits::default().lock(spi, &lane.queue, limit, 1, now);
             if limit.map(permitted).transpose()? != Some(0) {

@@ -94,6 +94,14 @@ pub fn claimable(spi: &Spi, lane: &Lane, now: Moment, at_most: i64) -> Outcome<i
     Ok(candidates(spi, queues, lane.priority, now, at_most, before)?.len() as i64)
 }
 
+/// Whether a claim could take a task of this lane that nobody else holds. Locks it.
+pub fn has_free_task(spi: &Spi, lane: &Lane, now: Moment) -> Outcome<bool> {
+    // A task of a group that returned meanwhile may be before the first one.
+    let first = if lane.grouped { (Moment::DISTANT_PAST, 0) } else { lane.first };
+    let args = [arg(lane.queue.as_str()), arg(lane.priority), arg(now), arg(first.0), arg(first.1)];
+    Ok(!spi.execute(&CLAIM_PROBE, &args)?.is_empty())
+}
+
 /// Whether a claim would find something. For a caller without rights on the tables.
 pub fn any_claimable(queues: Option<Vec<String>>) -> Outcome<bool> {
     Spi::run_freely(|spi| spi.execute(&ANY_CLAIMABLE, &[queues.and_then(arg)])?.need(0, 0))

@@ -294,6 +294,23 @@ fn it_neither_returns_nor_spins_while_the_queue_is_paused() {
 }
 
 #[test]
+fn it_sleeps_while_others_hold_the_tasks_in_open_claims() {
+    let (database, mut client) = set_up("held");
+    client.run("select taskq.enqueue('t') from generate_series(1, 3)");
+    let mut holder = database.connect();
+    holder.run("begin");
+    assert_eq!(holder.claim(3).len(), 3);
+    let waiter = Waiter::start(&database, &mut client, "call taskq.wait(timeout => '30 s')");
+    pause(1.0);
+    assert!(waiter.waits());
+    // One more is there: it returns, and not for those that are held.
+    client.run("select taskq.enqueue('t')");
+    waiter.woken();
+    holder.run("rollback");
+    client.run("call taskq.wait()");
+}
+
+#[test]
 fn a_worker_may_call_it_and_others_may_not() {
     let (database, mut client) = set_up("roles");
     client.run("create role waiter login; create role stranger login");
