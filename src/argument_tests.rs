@@ -20,7 +20,7 @@ fn no_verb_parses_json() {
         if file.file_name().is_some_and(|name| name == "argument_tests.rs") {
             continue;
         }
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let text = std::fs::read_to_string(file).unwrap_or_default();
         read += 1;
         for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
             assert!(!line.contains("JsonB"), "{}: {line}", file.display());
