@@ -91,7 +91,12 @@ impl Launcher {
             self.tries_left.insert(database, TRIES);
         }
         self.send_away(databases, &keepers);
-        let missing = self.missing(databases, &kept);
+        let mut missing = self.missing(databases, &kept);
+        if !missing.is_empty() {
+            // One that was just dropped may have been in the list, and its command over when we asked.
+            let there: HashSet<Oid> = databases::all().iter().map(|database| database.oid).collect();
+            missing.retain(|database| there.contains(database));
+        }
         for (started, database) in missing.iter().enumerate() {
             if started == BATCH {
                 return SOON;
