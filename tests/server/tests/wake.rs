@@ -27,7 +27,9 @@ fn set_up_in<'a>(server: &'a Server, name: &str) -> (Database<'a>, Client, Clien
     let mut listener = database.connect();
     listener.run("listen taskq_ready");
     client.run("select taskq.enqueue('first', queue => 'first')");
-    assert_eq!(heard(&mut listener, 30.0), ["first"]);
+    // (Twice, if the keeper also finds it when it looks for the first time.)
+    let first = heard(&mut listener, 30.0);
+    assert!(!first.is_empty() && first.iter().all(|queue| queue == "first"), "{first:?}");
     eventually("the tasks are counted", 30, || {
         client.value("select count(*) = 1 from taskq._figures_state()", &[])
     });
