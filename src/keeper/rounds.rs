@@ -39,6 +39,8 @@ static PREPARED: Statement = Statement::new(
 /// A duty is not done again before it has rested so many times as long as it took: 50 is 2 % of a
 /// core.
 const REST: u32 = 50;
+/// But it rests no longer than this: a duty that is later than its interval and a minute raises an alert.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A clock that goes wrong by more than so many seconds between two looks has jumped.
 const JUMP: f64 = 5.0;
 /// The wake duty is short, and must be quick; a drill is rare, and its steps are small.
@@ -184,7 +186,10 @@ impl Keeper {
                     });
                 }
             }
-            let rest = if matches!(name, "wake" | "drill") { APART } else { begin.elapsed() * REST };
+            let rest = match name {
+                "wake" | "drill" => APART,
+                _ => (begin.elapsed() * REST).min(LONGEST_REST),
+            };
             duty.rest_until = begin + rest;
             events = Events::now();
         }
