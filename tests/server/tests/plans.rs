@@ -20,12 +20,12 @@ const VERBS: &[(&str, u64, i64)] = &[
     ("select * from taskq.claim(100)", 4000, 400),
     ("select taskq.complete($id, $token)", 50, 10),
     ("select * from taskq.complete_many($ids, $tokens)", 2000, 100),
-    ("select * from taskq.fail($id, $token, 'oops')", 60, 10),
-    ("select * from taskq.fail($id, $token, 'oops', retry => false)", 60, 10),
+    ("select * from taskq.fail($id, $token, 'oops')", 80, 10),
+    ("select * from taskq.fail($id, $token, 'oops', retry => false)", 80, 10),
     ("select * from taskq.fail_many($ids, $tokens)", 4000, 200),
     ("select * from taskq.extend($id, $token)", 50, 10),
-    ("select taskq.release($id, $token)", 60, 10),
-    ("select taskq.cancel($id)", 60, 10),
+    ("select taskq.release($id, $token)", 80, 10),
+    ("select taskq.cancel($id)", 80, 10),
 ];
 
 /// A session that measures; it prepares everything when it is made.
