@@ -45,7 +45,7 @@ def check_tasks(story: Story, conn: psycopg.Connection, cancelled: int) -> None:
     superseded = superseded_by(conn)
     other = {row[0] for row in conn.execute("select id from taskq.finished where state <> 'succeeded'")}
     left = scalar(conn, "select count(*) from taskq.tasks")
-    ended = succeeded + dead + Counter(superseded)
+    ended = succeeded + dead + Counter(superseded.keys())
     replaced = f" + {len(superseded)} whose work a later one did" if superseded else ""
     story.expect(
         set(ended) == enqueued and max(ended.values()) == 1 and left == 0
