@@ -36,9 +36,9 @@ static PREPARED: Statement = Statement::new(
     &[],
 );
 
-/// A duty is not done again before it has rested so many times as long as it took: 50 is 2 % of a
+/// A duty is not done again before it has rested so many times as long as it took: 65 is 1.5 % of a
 /// core.
-const REST: u32 = 50;
+const REST: u32 = 65;
 /// But it rests no longer than this: a duty that is later than its interval and a minute raises an alert.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A clock that goes wrong by more than so many seconds between two looks has jumped.
