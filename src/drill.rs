@@ -39,17 +39,18 @@ fn ask(call: &Call) -> Outcome<Datum> {
 }
 
 fn answer(drill: Drill) -> &'static str {
-    let Some(mut shared) = shared::lock() else { return "no keeper" };
-    let Some(database) = shared.database(transaction::database()) else { return "no keeper" };
-    if !database.keeper.lives() {
-        return "no keeper";
-    }
-    if database.drill.is_there() {
-        return "busy";
-    }
-    database.drill = drill;
-    database.keeper.wake();
-    "asked"
+    shared::with_database(|database| {
+        if !database.keeper.lives() {
+            return "no keeper";
+        }
+        if database.drill.is_there() {
+            return "busy";
+        }
+        database.drill = drill;
+        database.keeper.wake();
+        "asked"
+    })
+    .unwrap_or("no keeper")
 }
 
 /// `taskq._drill_state(id)`.
@@ -68,9 +69,7 @@ fn state(call: &Call) -> Outcome<Datum> {
 /// `taskq._drill_asked()`.
 fn asked(call: &Call) -> Outcome<Datum> {
     let mut rows = call.rows();
-    let drill = shared::lock()
-        .and_then(|mut shared| shared.database(transaction::database()).map(|database| database.drill))
-        .filter(Drill::is_there);
+    let drill = shared::with_database(|database| database.drill).filter(Drill::is_there);
     if let Some(drill) = drill {
         rows.add(&[
             arg(drill.id),
@@ -86,14 +85,12 @@ fn asked(call: &Call) -> Outcome<Datum> {
 /// table only: from now on it looks as often as for one that was just asked for.
 fn goes_on(call: &Call) -> Outcome<Datum> {
     let id = checks::required("id", call.bigint(0))?;
-    if let Some(mut shared) = shared::lock()
-        && let Some(database) = shared.database(transaction::database())
-    {
+    shared::with_database(|database| {
         if !database.drill.is_there() {
             database.drill = Drill { id, ..Drill::NONE };
         }
         database.drill.look_at = wall_clock().plus(PAUSE);
-    }
+    });
     call.void()
 }
 

@@ -63,9 +63,7 @@ fn row(figure: &Figure, counts: &Counts) -> Vec<Option<Datum>> {
 
 fn state(call: &Call) -> Outcome<Datum> {
     let mut rows = call.rows();
-    let found = shared::lock().and_then(|mut shared| {
-        shared.database(transaction::database()).map(|database| (database.counted_at, database.exact))
-    });
+    let found = shared::with_database(|database| (database.counted_at, database.exact));
     if let Some((counted_at, exact)) = found.filter(|(at, _)| *at != Moment::DISTANT_PAST) {
         rows.add(&[arg(counted_at), arg(exact)]);
     }
@@ -75,10 +73,7 @@ fn state(call: &Call) -> Outcome<Datum> {
 /// `taskq._clock_jump()`.
 fn clock_jump(call: &Call) -> Outcome<Datum> {
     let mut rows = call.rows();
-    let found = shared::lock().and_then(|mut shared| {
-        let database = shared.database(transaction::database())?;
-        Some((database.clock_jumped_at, database.clock_jumped_by))
-    });
+    let found = shared::with_database(|database| (database.clock_jumped_at, database.clock_jumped_by));
     if let Some((at, by)) = found.filter(|(at, _)| *at != Moment::DISTANT_PAST) {
         rows.add(&[arg(at), arg(by)]);
     }

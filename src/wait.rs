@@ -111,10 +111,7 @@ impl Place {
 
     /// Whether a keeper is at work that knows of us.
     fn will_be_woken(&self) -> bool {
-        self.0.is_some()
-            && shared::lock().is_some_and(|mut shared| {
-                shared.database(transaction::database()).is_some_and(|database| database.keeper.lives())
-            })
+        self.0.is_some() && shared::with_database(|database| database.keeper.lives()).unwrap_or(false)
     }
 
     fn is_woken(&self) -> bool {

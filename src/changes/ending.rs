@@ -91,12 +91,12 @@ pub fn aborted() {
         if pending.announced.is_none() && pending.looked.is_none() {
             return;
         }
-        let Some(mut shared) = shared::lock() else { return };
-        let Some(database) = shared.database(transaction::database()) else { return };
-        end_announced(database, pending.announced);
-        if pending.looked.is_some() {
-            look_again(database);
-        }
+        shared::with_database(|database| {
+            end_announced(database, pending.announced);
+            if pending.looked.is_some() {
+                look_again(database);
+            }
+        });
     });
 }
 
@@ -107,12 +107,12 @@ pub fn prepared() {
         if pending.announced.is_none() {
             return;
         }
-        let Some(mut shared) = shared::lock() else { return };
-        let Some(database) = shared.database(transaction::database()) else { return };
-        end_announced(database, pending.announced);
-        database.prepared = database.prepared.wrapping_add(1);
-        database.exact = false;
-        database.keeper.wake();
+        shared::with_database(|database| {
+            end_announced(database, pending.announced);
+            database.prepared = database.prepared.wrapping_add(1);
+            database.exact = false;
+            database.keeper.wake();
+        });
     });
 }
 
@@ -149,11 +149,8 @@ pub fn subtransaction_aborted(level: i32) {
     PENDING.with_borrow_mut(|pending| {
         of_level(pending, level);
         pending.taken.take_if(|(of, _)| *of >= level);
-        if pending.looked.take_if(|of| *of >= level).is_some()
-            && let Some(mut shared) = shared::lock()
-            && let Some(database) = shared.database(transaction::database())
-        {
-            look_again(database);
+        if pending.looked.take_if(|of| *of >= level).is_some() {
+            shared::with_database(look_again);
         }
     });
 }

@@ -267,21 +267,13 @@ pub fn looking() {
 
 /// Before a claim or `extend` writes: no lease that it gives ends before this moment.
 pub fn lease_may_end(at: Moment) {
-    if let Some(mut shared) = shared::lock()
-        && let Some(database) = shared.database(transaction::database())
-    {
-        database.lower_next_expiry(at);
-    }
+    shared::with_database(|database| database.lower_next_expiry(at));
 }
 
 /// `recover` is about to search: what it must know from here on is told by `lease_may_end`.
 pub fn lease_search_begins() {
     looking();
-    if let Some(mut shared) = shared::lock()
-        && let Some(database) = shared.database(transaction::database())
-    {
-        database.next_expiry = Moment::INFINITY;
-    }
+    shared::with_database(|database| database.next_expiry = Moment::INFINITY);
 }
 
 /// A worker called `claim` or `wait`, and has so many tasks now.

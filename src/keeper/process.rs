@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::{requests, stand_aside};
+use crate::transaction;
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +26,7 @@ pub fn preloaded() -> bool {
 
 /// The database of this session.
 pub fn database() -> Oid {
-    // SAFETY: a plain variable of this process.
-    unsafe { pg_sys::MyDatabaseId }
+    Oid::from(transaction::database())
 }
 
 /// Sets up the signals of a background worker and lets them through.

@@ -61,7 +61,7 @@ pub fn run() {
     // Should this keeper end before the launcher has seen it, it is started again soon all the same.
     requests::look_into(process::database());
     let extension = process::transaction(installed).unwrap_or(Oid::INVALID);
-    tell_shared(|database| {
+    shared::with_database(|database| {
         database.keeper = Process::current();
         // Whatever happened while there was none.
         database.look_everywhere = true;
@@ -112,7 +112,7 @@ impl Keeper {
         let (was, was_real) = std::mem::replace(&mut self.time, (now, real));
         let jump = now.seconds_since(was) - (real - was_real).as_secs_f64();
         if jump.abs() > JUMP {
-            tell_shared(|database| {
+            shared::with_database(|database| {
                 database.clock_jumped_at = now;
                 database.clock_jumped_by = jump;
             });
@@ -143,7 +143,7 @@ impl Keeper {
         });
         if let Some(now) = prepared {
             if now.0 != self.prepared.0 || !self.prepared.1.is_subset(&now.1) {
-                tell_shared(crate::changes::look_again);
+                shared::with_database(crate::changes::look_again);
             }
             self.prepared = now;
         }
@@ -169,7 +169,7 @@ impl Keeper {
             let begin = Instant::now();
             let name = duty.name.as_str();
             if name == "drill" {
-                tell_shared(|database| database.drill.look_at = wall_clock().plus(DRILL_AGAIN));
+                shared::with_database(|database| database.drill.look_at = wall_clock().plus(DRILL_AGAIN));
             }
             match process::attempt(|| if installed().is_some() { run_duty(name) } else { 0 }) {
                 Ok(rows) => {
@@ -219,7 +219,7 @@ impl Events {
         let (mut wake, mut recover, mut drill) = (Duration::MAX, Duration::MAX, Duration::MAX);
         // A test clock that cannot be read is shown by the duties themselves.
         let now = clock::now().unwrap_or_else(|_| wall_clock());
-        tell_shared(|database| {
+        shared::with_database(|database| {
             let due = database.next_due.min(database.next_opening);
             wake = until(database.wake_at, wall_clock()).min(until(due, now));
             recover = until(database.next_expiry, now);
@@ -251,17 +251,9 @@ fn interval() -> Duration {
     Duration::from_millis(KEEPER_INTERVAL.get().unsigned_abs().into())
 }
 
-fn tell_shared(tell: impl FnOnce(&mut shared::database::Database)) {
-    if let Some(mut shared) = shared::lock()
-        && let Some(database) = shared.database(transaction::database())
-    {
-        tell(database);
-    }
-}
-
 fn noted_prepared() -> u32 {
     let mut noted = 0;
-    tell_shared(|database| noted = database.prepared);
+    shared::with_database(|database| noted = database.prepared);
     noted
 }
 
@@ -283,7 +275,7 @@ fn duties(extension: Oid) -> Vec<(String, Duration)> {
         process::leave();
     }
     if switched_off() {
-        tell_shared(|database| database.keeper = Process::NONE);
+        shared::with_database(|database| database.keeper = Process::NONE);
         process::leave();
     }
     or_fail(Spi::run_freely(|spi| {

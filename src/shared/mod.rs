@@ -13,9 +13,16 @@ pub mod worker;
 
 pub use memory::{Locked, Process, init, is_there, lock};
 
+use crate::transaction;
 use crate::values::Moment;
 use database::Database;
 use memory::Shared;
+
+/// Looks at, or changes, what is kept for this database. None without shared memory, or if there is no
+/// room. The lock is held meanwhile: see `lock`.
+pub fn with_database<T>(body: impl FnOnce(&mut Database) -> T) -> Option<T> {
+    lock()?.database(transaction::database()).map(body)
+}
 
 impl Shared {
     /// What is kept for a database, made if there is none. None if there is no room.
