@@ -19,7 +19,8 @@ create function taskq._token_period(rate text, burst integer) returns double pre
 comment on function taskq._token_period(text, integer) is
   'After how many seconds a token that was used is free again; NULL without a rate.';
 
--- Makes the slots of a queue as they should be: one for each running task, and free ones up to max_running. Tasks that were claimed before the limit was set or lowered may have slots above it: these
+-- Makes the slots of a queue as they should be: one for each running task, and free ones up to
+-- max_running. Tasks that were claimed before the limit was set or lowered may have slots above it: these
 -- go when the tasks end, and for each of them a free slot stays unused until then (see slot_lock.sql).
 -- Returns how many tasks got or lost a slot.
 -- Writes: slot. Passes by slots that others have locked. Callers hold the row of the queue, so that only
@@ -135,6 +136,11 @@ create function taskq._limits_changed() returns trigger
 declare
   v_queue taskq.queue;
 begin
+  -- A pause, say, makes a row too, and must not have anybody told that the queue is open.
+  if (tg_op = 'INSERT' and new.max_running is null and new.rate is null)
+     or (tg_op = 'UPDATE' and (new.max_running, new.rate, new.burst) is not distinct from (old.max_running, old.rate, old.burst)) then
+    return null;
+  end if;
   select q.* into v_queue from taskq.queue q where q.name = coalesce(new.name, old.name);
   if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
     return null;  -- it was changed in the same transaction: that event follows
