@@ -10,11 +10,12 @@ set -euo pipefail
 pg_config=$(system_pg_config) || die "no PostgreSQL $PG found: run 'make prerequisites', or set PG_CONFIG"
 profile=${PROFILE:-release}
 profile=${profile/#debug/dev}   # cargo's name for it
+features=(--no-default-features --features "pg$PG")
 
 # PostgreSQL finds its folders relative to its own binary (a real file, not a link), so a copy that
 # keeps the layout is a server of its own. Only headers may stay where they are.
 copy_server() {
-    local tree=$1 bin lib share include stamp
+    local tree=$1 bin lib share include stamp libraries
     bin=$("$pg_config" --bindir) lib=$("$pg_config" --pkglibdir)
     share=$("$pg_config" --sharedir) include=$("$pg_config" --includedir-server)
     stamp=$(stat -Lc '%n %s %Y' "$bin/postgres")
@@ -26,6 +27,10 @@ copy_server() {
     cp -a "$lib/." "$tree$lib/"
     cp -a "$share/." "$tree$share/"
     ln -s "$include" "$tree$include"
+    # A wheel's programs find their libraries beside the package.
+    for libraries in "$bin"/../../../*.libs; do
+        [[ ! -d $libraries ]] || cp -a "$libraries" "$tree$bin/../../../"
+    done
     rm -f "$tree$lib"/taskq* "$tree$share"/extension/taskq*
     echo "$stamp" > "$tree/stamp"
 }
@@ -47,7 +52,7 @@ case ${1:-private} in
         prepare
         say "building taskq ($profile; about four minutes the first time, seconds after a change)"
         cd "$ROOT"
-        "$(cargo_pgrx)" pgrx install --profile "$profile" --pg-config "$(tree_bin "$TREE")/pg_config"
+        "$(cargo_pgrx)" pgrx install --profile "$profile" "${features[@]}" --pg-config "$(tree_bin "$TREE")/pg_config"
         chmod -R a+rX "$TREE"
         ;;
     prepare) prepare ;;
@@ -63,7 +68,7 @@ case ${1:-private} in
         say "building taskq for $pg_config"
         rm -rf "$BUILD/package"
         cd "$ROOT"
-        "$(cargo_pgrx)" pgrx package --profile "$profile" --pg-config "$pg_config" --out-dir "$BUILD/package"
+        "$(cargo_pgrx)" pgrx package --profile "$profile" "${features[@]}" --pg-config "$pg_config" --out-dir "$BUILD/package"
         # A library is replaced, never overwritten: running servers have the old one mapped.
         "${sudo[@]}" cp -rv --remove-destination "$BUILD/package/." /
         ;;

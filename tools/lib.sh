@@ -8,6 +8,7 @@ unset RUST_BACKTRACE RUST_LIB_BACKTRACE   # a server that has them puts backtrac
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 PG=${PG:-15}
 BUILD=${CARGO_TARGET_DIR:-$ROOT/target}
+SERVERS=$BUILD/tools/postgresql   # versions that Debian 12 has no package of (prerequisites.sh)
 export PGRX_HOME=$BUILD/pgrx/$PG   # pgrx's settings (build.sh writes them), not the user's own
 [[ ! -d $HOME/.cargo/bin ]] || PATH=$PATH:$HOME/.cargo/bin   # a shell opened before Rust came
 
@@ -21,8 +22,8 @@ is_pg_config() { [[ $("$1" --version 2> /dev/null) == "PostgreSQL $PG"[.a-z]* ]]
 system_pg_config() {
     local candidate
     for candidate in "/usr/lib/postgresql/$PG/bin/pg_config" "/usr/pgsql-$PG/bin/pg_config" \
-                     "$(command -v pg_config)" "${PG_CONFIG:-}"; do
-        is_pg_config "$candidate" || continue
+                     "$SERVERS/$PG/bin/pg_config" "$(command -v pg_config)" "${PG_CONFIG:-}"; do
+        [[ $candidate != "$RUN"/* ]] && is_pg_config "$candidate" || continue   # not the private copy, in the PATH of tests
         echo "$candidate"
         return
     done

@@ -22,8 +22,10 @@ have cargo || die "cargo is missing: install Rust $rust (with rustup), then try 
 printf '%s\n' "$rust" "$(rustc --version | cut -d ' ' -f 2)" | sort -VC ||
     die "Rust $rust or newer is needed, and this is $(rustc --version)"
 
-need "postgresql-$PG" server
-need "postgresql-server-dev-$PG" server_dev
+if [[ $PG == 15 || -e /usr/lib/postgresql/$PG/bin/pg_config ]]; then
+    need "postgresql-$PG" server
+    need "postgresql-server-dev-$PG" server_dev
+fi
 need clang clang --version
 need libclang-dev libclang
 need gcc cc --version
@@ -77,3 +79,6 @@ if ! cargo_pgrx > /dev/null; then
     say "building cargo-pgrx $(pgrx_version) into $BUILD/tools (once; about six minutes on two cores)"
     cargo install --quiet cargo-pgrx --version "$(pgrx_version)" --locked --root "$BUILD/tools"
 fi
+
+# Last, as it needs Python.
+[[ $PG == 15 ]] || server_dev &> /dev/null || "$(dirname "$0")/servers.sh" "$PG"

@@ -5,6 +5,10 @@
 
 use super::{requests, stand_aside};
 use crate::transaction;
+#[cfg(not(feature = "pg18"))]
+use pgrx::pg_sys::pqsignal;
+#[cfg(feature = "pg18")]
+use pgrx::pg_sys::pqsignal_be as pqsignal; // as a macro of 18 has it; libpq has one of the old name
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,9 +45,9 @@ pub fn accept_signals() {
     }
     // SAFETY: the handlers are PostgreSQL's, made for this.
     unsafe {
-        pg_sys::pqsignal(pg_sys::SIGTERM as c_int, Some(die));
-        pg_sys::pqsignal(pg_sys::SIGHUP as c_int, Some(SignalHandlerForConfigReload));
-        pg_sys::pqsignal(pg_sys::SIGINT as c_int, Some(StatementCancelHandler));
+        pqsignal(pg_sys::SIGTERM as c_int, Some(die));
+        pqsignal(pg_sys::SIGHUP as c_int, Some(SignalHandlerForConfigReload));
+        pqsignal(pg_sys::SIGINT as c_int, Some(StatementCancelHandler));
         pg_sys::BackgroundWorkerUnblockSignals();
     }
 }
@@ -152,9 +156,11 @@ pub fn lock_extension(extension: Oid) {
 }
 
 /// Ends this background worker for good: the postmaster does not start it again.
+#[allow(unreachable_code)] // pgrx's binding of 18 does not know that proc_exit never returns
 pub fn leave() -> ! {
     // SAFETY: ends the process in PostgreSQL's way; exit code 0 unregisters the worker.
-    unsafe { pg_sys::proc_exit(0) }
+    unsafe { pg_sys::proc_exit(0) };
+    unreachable!("proc_exit does not return")
 }
 
 unsafe extern "C" {
@@ -198,7 +204,7 @@ pub fn workers(worker_type: &CStr) -> Vec<Worker> {
         for at in 0..all.allProcCount as usize {
             let process = all.allProcs.add(at);
             let pid = std::ptr::read_volatile(&raw const (*process).pid);
-            if pid == 0 || !std::ptr::read_volatile(&raw const (*process).isBackgroundWorker) {
+            if pid == 0 || is_session(process) {
                 continue;
             }
             let name = pg_sys::GetBackgroundWorkerTypeByPid(pid);
@@ -209,6 +215,23 @@ pub fn workers(worker_type: &CStr) -> Vec<Worker> {
         }
     }
     found
+}
+
+/// Whether an entry is that of a client's session, which spares a look into the list of workers.
+///
+/// # Safety
+/// The entry must be one of PostgreSQL's array.
+unsafe fn is_session(process: *const pg_sys::PGPROC) -> bool {
+    // SAFETY: as promised by the caller; the array is in shared memory and stays.
+    #[cfg(not(feature = "pg18"))]
+    unsafe {
+        !std::ptr::read_volatile(&raw const (*process).isBackgroundWorker)
+    }
+    // SAFETY: as above.
+    #[cfg(feature = "pg18")]
+    unsafe {
+        std::ptr::read_volatile(&raw const (*process).isRegularBackend)
+    }
 }
 
 pub fn workers_in(worker_type: &CStr, database: Oid) -> Vec<Worker> {

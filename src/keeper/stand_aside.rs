@@ -215,9 +215,24 @@ fn allowed(database: Oid, target: &Target) -> bool {
     // SAFETY: lookups in catalogs; a superuser owns everything.
     unsafe {
         let role = pg_sys::GetUserId();
-        pg_sys::pg_database_ownercheck(database, role)
+        owns(database, role)
             && (!target.creates || pg_sys::superuser() || may_create_databases(role))
             && (target.copies || database != process::database())
+    }
+}
+
+/// # Safety
+/// To be called in a transaction: it looks into a catalog.
+unsafe fn owns(database: Oid, role: Oid) -> bool {
+    // SAFETY: as promised by the caller.
+    #[cfg(feature = "pg15")]
+    unsafe {
+        pg_sys::pg_database_ownercheck(database, role)
+    }
+    // SAFETY: as above.
+    #[cfg(not(feature = "pg15"))]
+    unsafe {
+        pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, database, role)
     }
 }
 

@@ -133,9 +133,9 @@ select count(*) from taskq.horizon;
 rollback;
 
 -- the settings: bounds, and that only a superuser sets them
-set taskq.vacuum_held_limit = 0;
-set taskq.keeper_late_limit = '14 s';
-set taskq.alert_repeat = -1;
-set taskq.alert_repeat = '367 d';
+select test.error($$set taskq.vacuum_held_limit = 0$$);
+select test.error($$set taskq.keeper_late_limit = '14 s'$$);
+select test.error($$set taskq.alert_repeat = -1$$);
+select test.error($$set taskq.alert_repeat = '367 d'$$);
 select v, (select set_config('taskq.alert_repeat', v, true)) as shown, taskq._seconds_setting('taskq.alert_repeat') as seconds
   from unnest('{0,1,90,60 s,15 min,1 h,25 h,366 d}'::text[]) v;

@@ -90,8 +90,8 @@ select f.state from taskq.task t, taskq.fail(t.id, t.token) f;
 select redriven from taskq.redrive('*');
 select count(taskq.complete(c.id, c.token)) from taskq.claim() c;
 -- the setting: bounds and who may set it
-set taskq.max_payload_bytes = 1023;
-set taskq.max_payload_bytes = '256MB';
+select test.error($$set taskq.max_payload_bytes = 1023$$);
+select test.error($$set taskq.max_payload_bytes = '256MB'$$);
 reset taskq.max_payload_bytes;
 show taskq.max_payload_bytes;
 
