@@ -1,5 +1,5 @@
 # Every target is a short script in tools/ or tests/; here is only the list of them.
-# PG is the server version, PROFILE the build profile (release, debug).
+# PG is the server version (15, 16, 17, 18), PROFILE the build profile (release, debug).
 PG ?= 15
 PROFILE ?= release
 export PG PROFILE
@@ -11,7 +11,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 demo: build ## build and run the demo; KEEP=1 leaves its server running
 	@tools/demo.sh
-test: ## all tests; STAGE="regress demo" only these stages
+test: ## all tests; STAGE="regress demo" only these stages, PG=16 on that version of PostgreSQL
 	@tests/run.sh
 bench: build ## the benchmark; BENCH="features keeper" only these parts
 	@tools/cluster.sh run bench bench/run.sh

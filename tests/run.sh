@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # All tests, stage by stage. A failing stage does not hide the others; the last line sums them up.
-# STAGE="regress demo" runs only these (and builds first). The counts are those of the tools' own
-# result lines; a stage of tests that ran none has failed.
+# STAGE="regress demo" runs only these (and builds first), SERVER_TESTS="crash wake" only these of the
+# stage server. The counts are those of the tools' own result lines; a stage of tests that ran none
+# has failed. With PG=16 and so on all of it is for that version of PostgreSQL.
 set -euo pipefail
 "$(dirname "$0")/../tools/prerequisites.sh"
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/../tools/lib.sh"
 cd "$ROOT"
-lock test
+lock "test$PG"
 GRACE=20   # seconds; longer than what a stage itself needs to stop its servers
 
 stage_lint() {   # formatting and warnings
@@ -25,11 +26,20 @@ stage_regress() { CONF='fsync = off' tools/cluster.sh run regress tests/regress/
 stage_isolation() { CONF='fsync = off' tools/cluster.sh run isolation tests/isolation/run.sh; }
 stage_server() {   # tests in Rust that start servers of their own; they mostly wait
     server_dir "$RUN/test/servers" 755
+    local tests
+    read -ra tests <<< "${SERVER_TESTS:-}"
     TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/servers \
-        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests --no-fail-fast -- --test-threads=5
+        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") \
+        cargo test -p taskq-server-tests --no-fail-fast "${tests[@]/#/--test=}" -- --test-threads=5
 }
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
+# The contract, the races and the life cycle on another version of PostgreSQL.
+other_version() {
+    PG=$1 STAGE='regress isolation server' SERVER_TESTS='crash databases dump keeper standby wake' tests/run.sh
+}
+stage_pg16() { other_version 16; }
+stage_pg18() { other_version 18; }
 
 stop_all() {
     local name
@@ -42,7 +52,12 @@ trap stop_all EXIT
 logged() { "${@:2}" 2>&1 | (trap '' INT TERM HUP; exec tee "$1"); }
 
 # Sums up the results of cargo test, pg_regress, the demo's expectations and the README's check.
+# Other versions sum up their own stages.
 count() {
+    if [[ $1 == */pg?? ]]; then
+        awk '/^[0-9]+ passed, [0-9]+ failed$/ { p = $1; f = $3 } END { print p + 0, f + 0 }' "$1"
+        return
+    fi
     awk '/^test result: / { p += $4; f += $6 }
          match($0, /All [0-9]+ tests passed/) { split(substr($0, RSTART), w, " "); p += w[2] }
          match($0, /[0-9]+ of [0-9]+ tests failed/) { split(substr($0, RSTART), w, " "); f += w[1]; p += w[3] - w[1] }
@@ -52,14 +67,17 @@ count() {
          END { print p + 0, f + 0 }' "$1"
 }
 
-all='lint build pgrx regress isolation server demo readme'
+all='lint build pgrx regress isolation server demo readme pg16 pg18'
 stages=${STAGE:-$all}
+# Another version is tested for itself, and what is the same for all is left to 15.
+[[ -n ${STAGE:-} || $PG == 15 ]] || stages='lint build pgrx regress isolation server'
 for stage in $stages; do
     [[ " $all " == *" $stage "* ]] || die "no such stage: $stage (there are: $all)"
 done
 tools/build.sh prepare   # that is enough for these two; pgrx makes its own build
-[[ " $stages " == *" build "* || $stages =~ ^((lint|pgrx)\ ?)+$ ]] || stages="build $stages"
-mkdir -p "$RUN/log"
+[[ " $stages " == *" build "* || $stages =~ ^((lint|pgrx|pg16|pg18)\ ?)+$ ]] || stages="build $stages"
+log=$RUN/log${PG/#15/}
+mkdir -p "$log"
 table=() total_passed=0 total_failed=0 built=yes
 for stage in $stages; do
     say "stage $stage"
@@ -68,8 +86,8 @@ for stage in $stages; do
         result='FAILED (not built)' failed=1
     else
         status=0
-        in_group logged "$RUN/log/$stage" "stage_$stage" || status=$?
-        [[ $stage == lint || $stage == build ]] || read -r passed failed < <(count "$RUN/log/$stage")
+        in_group logged "$log/$stage" "stage_$stage" || status=$?
+        [[ $stage == lint || $stage == build ]] || read -r passed failed < <(count "$log/$stage")
         if ((status)) || [[ $failed != [-0] ]]; then
             result=FAILED
             [[ $failed != [-0] ]] || failed=1
@@ -83,7 +101,7 @@ for stage in $stages; do
     table+=("$(printf '%-10s %6s passed %6s failed %5d s  %s' "$stage" "$passed" "$failed" $((SECONDS - start)) "$result")")
 done
 
-say "summary (logs are in $RUN/log)"
+say "summary (PostgreSQL $PG; logs are in $log)"
 printf '%s\n' "${table[@]}"
 echo "$total_passed passed, $total_failed failed"
 ((total_failed == 0))

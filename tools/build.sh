@@ -27,10 +27,13 @@ copy_server() {
     cp -a "$lib/." "$tree$lib/"
     cp -a "$share/." "$tree$share/"
     ln -s "$include" "$tree$include"
-    # A wheel's programs find their libraries beside the package.
-    for libraries in "$bin"/../../../*.libs; do
-        [[ ! -d $libraries ]] || cp -a "$libraries" "$tree$bin/../../../"
-    done
+    # Programs of a wheel, or of another Debian, have libraries beside them.
+    if [[ $(realpath "$bin") == "$(realpath -m "$SERVERS")"/* ]]; then
+        for libraries in "$bin"/../../../{*.libs,x86_64-linux-gnu}; do
+            [[ ! -d $libraries ]] || cp -a "$libraries" "$tree$bin/../../../"
+        done
+        own_libraries "$tree$bin"
+    fi
     rm -f "$tree$lib"/taskq* "$tree$share"/extension/taskq*
     echo "$stamp" > "$tree/stamp"
 }

@@ -30,6 +30,18 @@ system_pg_config() {
     return 1
 }
 
+# Has the programs in a folder bin/ of an unpacked Debian use the libraries unpacked with them, the C
+# library included, instead of this system's. Does nothing for those of this system.
+own_libraries() {   # BIN
+    local libraries program
+    libraries=$(realpath "$1/../../../x86_64-linux-gnu" 2> /dev/null) || return 0
+    [[ -e $libraries/ld-linux-x86-64.so.2 && $libraries != /usr/lib/* ]] || return 0
+    for program in "$1"/* "$1"/../lib/pgxs/src/test/*/*; do
+        [[ -f $program && $(head -c 4 "$program") == $'\x7fELF' ]] || continue
+        patchelf --set-interpreter "$libraries/ld-linux-x86-64.so.2" --force-rpath --set-rpath "$libraries" "$program"
+    done
+}
+
 # The cargo-pgrx of the version that Cargo.toml pins; fails when it is not here.
 pgrx_version() { sed -nE 's/^pgrx *= *(\{ *version *= *)?"=?([0-9.]+)".*/\2/p' "$ROOT/Cargo.toml"; }
 cargo_pgrx() {

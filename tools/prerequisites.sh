@@ -32,6 +32,7 @@ need gcc cc --version
 need libc6-dev c_compiler
 need python3-venv python
 need pgbouncer test -x /usr/sbin/pgbouncer
+[[ $PG != 17 ]] || server &> /dev/null || need patchelf have patchelf
 need util-linux have flock
 need util-linux have setpriv
 [[ $(id -u) != 0 ]] || need sudo have sudo   # cargo pgrx test changes to the servers' user with it

