@@ -5,7 +5,7 @@ PROFILE ?= release
 export PG PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench install installcheck psql prerequisites build lint unit regress isolation server readme clean distclean
+.PHONY: help demo test bench install installcheck psql prerequisites build lint unit regress isolation server readme freeze upgrade-script clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ server: ## tests that start servers of their own
 	@STAGE=server tests/run.sh
 readme: ## what the README shows
 	@STAGE=readme tests/run.sh
+freeze: build ## at a release: keep this version's install script for ever
+	@tools/upgrade.sh freeze
+upgrade-script: build ## make the upgrade script from the last frozen version anew (see tools/upgrade.py)
+	@tools/upgrade.sh script
 clean: ## stop servers, remove clusters and build output
 	@tools/clean.sh
 distclean: ## and also cargo-pgrx and the Python environment

@@ -120,6 +120,34 @@ create function taskq.grant_reader(role regrole) returns void
 comment on function taskq.grant_reader is
   'Lets a role read the views, payloads and errors included, and call status, estimate and health.';
 
+-- The end of every upgrade script: gives all roles their parts again, with what was added to them and
+-- what had to be made anew. Needs a superuser, who alone may upgrade.
+create function taskq._grant_again() returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskq._grant_part(g.part, r.oid::regrole)
+     from taskq.granted_part g
+     join pg_roles r on r.rolname = g.role
+    order by g.part, g.role;
+  -- What a script grants, PostgreSQL takes for a part of the extension, which pg_dump leaves out. These
+  -- are the grants of this database, and a dump must have them.
+  update pg_init_privs i
+     set initprivs = array(select a.item
+                             from unnest(i.initprivs) with ordinality a(item, ord)
+                            where exists (select from aclexplode(array[a.item]) p where p.grantee in (0, p.grantor))
+                            order by a.ord)
+   where i.privtype = 'e'
+     and (i.classoid = 'pg_namespace'::regclass and i.objoid = 'taskq'::regnamespace
+          or exists (select from pg_depend d
+                      where d.classid = i.classoid and d.objid = i.objoid and d.deptype = 'e'
+                        and d.refclassid = 'pg_extension'::regclass
+                        and d.refobjid = (select e.oid from pg_extension e where e.extname = 'taskq')))
+     and exists (select from aclexplode(i.initprivs) p where p.grantee not in (0, p.grantor));
+end
+$$;
+comment on function taskq._grant_again() is
+  'Ends an upgrade: grants every role of granted_part its parts again.';
+
 -- Functions are open to PUBLIC when they are made, so this stands behind all of them.
 revoke all on schema taskq from public;
 revoke all on all functions in schema taskq from public;

@@ -56,6 +56,8 @@ case ${1:-private} in
         say "building taskq ($profile; about four minutes the first time, seconds after a change)"
         cd "$ROOT"
         "$(cargo_pgrx)" pgrx install --profile "$profile" "${features[@]}" --pg-config "$(tree_bin "$TREE")/pg_config"
+        # For the tests of upgrades. An installation has only the present version.
+        cp sql/frozen/*.sql "$(extension_dir "$TREE")/"
         chmod -R a+rX "$TREE"
         ;;
     prepare) prepare ;;

@@ -90,6 +90,7 @@ run_dir() {
 TREE=$RUN/pg$PG
 TEST_TREE=$RUN/pg$PG-pgrx
 tree_bin() { echo "$1$("$(system_pg_config)" --bindir)"; }
+extension_dir() { echo "$1$("$(system_pg_config)" --sharedir)/extension"; }
 
 # Fails when another process holds this lock. Servers must be started with 9>&- or they keep it.
 lock() {
