@@ -32,6 +32,7 @@ stage_server() {   # tests in Rust that start servers of their own; they mostly 
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") \
         cargo test -p taskq-server-tests --no-fail-fast "${tests[@]/#/--test=}" -- --test-threads=5
 }
+stage_docker() { tests/docker/run.sh; }   # the image, without a container engine
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 # The contract, the races and the life cycle on another version of PostgreSQL.
@@ -40,6 +41,16 @@ other_version() {
 }
 stage_pg16() { other_version 16; }
 stage_pg18() { other_version 18; }
+
+stage_pg_upgrade() {   # from this version of PostgreSQL to the newest
+    local newer
+    (export PG=18; tools/prerequisites.sh && tools/build.sh) || return
+    newer=$(PG=18 bash -c '. tools/lib.sh; tree_bin "$TREE"')
+    server_dir "$RUN/test/servers" 755
+    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_NEWER=$newer TASKQ_TEST_DIR=$RUN/test/servers \
+        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") \
+        cargo test -p taskq-server-tests --test pg_upgrade -- --ignored
+}
 
 stop_all() {
     local name
@@ -54,7 +65,7 @@ logged() { "${@:2}" 2>&1 | (trap '' INT TERM HUP; exec tee "$1"); }
 # Sums up the results of cargo test, pg_regress, the demo's expectations and the README's check.
 # Other versions sum up their own stages.
 count() {
-    if [[ $1 == */pg?? ]]; then
+    if [[ $1 == */pg[0-9][0-9] ]]; then
         awk '/^[0-9]+ passed, [0-9]+ failed$/ { p = $1; f = $3 } END { print p + 0, f + 0 }' "$1"
         return
     fi
@@ -67,7 +78,7 @@ count() {
          END { print p + 0, f + 0 }' "$1"
 }
 
-all='lint build pgrx regress isolation server demo readme pg16 pg18'
+all='lint build pgrx regress isolation server demo readme pg16 pg18 pg_upgrade docker'
 stages=${STAGE:-$all}
 # Another version is tested for itself, and what is the same for all is left to 15.
 [[ -n ${STAGE:-} || $PG == 15 ]] || stages='lint build pgrx regress isolation server'

@@ -21,15 +21,6 @@ destroy() {
     rm -rf "$dir" "$env"
 }
 
-# Below the range that Linux gives to outgoing connections.
-free_port() {
-    local port
-    while port=$((20000 + RANDOM % 12000)); do
-        (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null || break
-    done
-    echo "$port"
-}
-
 start() {
     local bin password port try
     bin=$(tree_bin "$TREE")

@@ -92,6 +92,15 @@ TEST_TREE=$RUN/pg$PG-pgrx
 tree_bin() { echo "$1$("$(system_pg_config)" --bindir)"; }
 extension_dir() { echo "$1$("$(system_pg_config)" --sharedir)/extension"; }
 
+# Below the range that Linux gives to outgoing connections.
+free_port() {
+    local port
+    while port=$((20000 + RANDOM % 12000)); do
+        (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null || break
+    done
+    echo "$port"
+}
+
 # Fails when another process holds this lock. Servers must be started with 9>&- or they keep it.
 lock() {
     run_dir

@@ -33,6 +33,10 @@ need libc6-dev c_compiler
 need python3-venv python
 need pgbouncer test -x /usr/sbin/pgbouncer
 [[ $PG != 17 ]] || server &> /dev/null || need patchelf have patchelf
+if [[ $(id -u) == 0 && $PG == 15 ]]; then   # to build the container image without an engine
+    need buildah have buildah
+    need debootstrap have debootstrap
+fi
 need util-linux have flock
 need util-linux have setpriv
 [[ $(id -u) != 0 ]] || need sudo have sudo   # cargo pgrx test changes to the servers' user with it

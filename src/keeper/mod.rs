@@ -33,7 +33,10 @@ pub fn init() {
         crate::shared::init();
         requests::init();
         stand_aside::init();
-        launcher::register();
+        // pg_upgrade fills databases table by table; a keeper there would see the half of it.
+        if !process::binary_upgrade() {
+            launcher::register();
+        }
     }
 }
 

@@ -24,6 +24,12 @@ pub fn preloading() -> bool {
     preloading
 }
 
+/// Whether pg_upgrade has started this server.
+pub fn binary_upgrade() -> bool {
+    // SAFETY: a plain variable of this process, set before libraries are preloaded.
+    unsafe { pg_sys::IsBinaryUpgrade }
+}
+
 pub fn preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
 }

@@ -43,6 +43,8 @@ pub struct Server {
 
 struct Inner {
     folder: PathBuf,
+    /// The programs it is run with.
+    programs: PathBuf,
     postmaster: Mutex<Option<Child>>,
 }
 
@@ -57,21 +59,46 @@ impl Server {
     }
 
     pub fn start_without_preloading(name: &str, lines: &[&str]) -> Server {
-        let server = Self::in_new_folder(name);
-        server.make("initdb", |command| {
-            command.args(["--username=postgres", "--auth=trust", "--locale=C.UTF-8", "--encoding=UTF8"]);
-            command.arg("--no-sync").arg("-D").arg(server.data())
-        });
+        let server = Self::in_new_folder(name, programs());
+        server.make_cluster(&[]);
         server.configure(SETTINGS);
         server.configure(lines);
         server.start_again();
         server
     }
 
+    fn make_cluster(&self, options: &[&str]) {
+        self.make("initdb", |command| {
+            command.args(["--username=postgres", "--auth=trust", "--locale=C.UTF-8", "--encoding=UTF8"]);
+            command.args(options).arg("--no-sync").arg("-D").arg(self.data())
+        });
+    }
+
+    /// Brings this server, which must be stopped, to a newer PostgreSQL with pg_upgrade, and starts
+    /// it there. Both have the settings of this one.
+    pub fn upgraded(&self, name: &str, newer: &Path) -> Server {
+        let new = Self::in_new_folder(name, newer.to_owned());
+        let version = Command::new(newer.join("postgres")).arg("--version").output().expect("postgres");
+        let version = String::from_utf8_lossy(&version.stdout).into_owned();
+        // From 18 on clusters have checksums unless told otherwise; both must agree.
+        let checksums = ["(PostgreSQL) 16.", "(PostgreSQL) 17."].iter().any(|older| version.contains(older));
+        new.make_cluster(if checksums { &[] } else { &["--no-data-checksums"] });
+        fs::copy(self.data().join("postgresql.conf"), new.data().join("postgresql.conf")).expect("conf");
+        new.configure(&[]);
+        let mut command = new.command("pg_upgrade");
+        command.args(["--username=postgres", "--socketdir=."]);
+        command.arg("-b").arg(&self.inner.programs).arg("-B").arg(newer);
+        command.arg("-d").arg(self.data()).arg("-D").arg(new.data());
+        let done = command.output().expect("pg_upgrade");
+        assert!(done.status.success(), "pg_upgrade: {}", String::from_utf8_lossy(&done.stdout));
+        new.start_again();
+        new
+    }
+
     /// Makes a standby of this server, which streams from it, and starts it. Its name for
     /// synchronous_standby_names is `standby`.
     pub fn standby(&self, name: &str, lines: &[&str]) -> Server {
-        let standby = Self::in_new_folder(name);
+        let standby = Self::in_new_folder(name, self.inner.programs.clone());
         let from =
             format!("host={} port=5432 user=postgres application_name=standby", self.inner.folder.display());
         standby.make("pg_basebackup", |command| {
@@ -88,14 +115,14 @@ impl Server {
         self.make("pg_ctl", |command| command.args(["promote", "--wait", "-D"]).arg(self.data()));
     }
 
-    fn in_new_folder(name: &str) -> Server {
+    fn in_new_folder(name: &str, programs: PathBuf) -> Server {
         let folder = PathBuf::from(variable("TASKQ_TEST_DIR")).join(format!("{name}-{}", process::id()));
         fs::create_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("permissions");
         if let Some((user, group)) = server_user() {
             chown(&folder, Some(user), Some(group)).expect("chown");
         }
-        let server = Server { inner: Arc::new(Inner { folder, postmaster: Mutex::new(None) }) };
+        let server = Server { inner: Arc::new(Inner { folder, programs, postmaster: Mutex::new(None) }) };
         static REMOVE_AT_EXIT: Once = Once::new();
         REMOVE_AT_EXIT.call_once(|| at_exit(remove_servers));
         SERVERS.lock().expect("servers").push(server.inner.clone());
@@ -227,7 +254,7 @@ impl Server {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(Path::new(&variable("TASKQ_TEST_BINDIR")).join(program));
+        let mut command = Command::new(self.inner.programs.join(program));
         command.current_dir(&self.inner.folder);
         for (name, _) in std::env::vars_os() {
             // Backtraces of our own failures would cost a server a second each.
@@ -349,6 +376,11 @@ impl Drop for Database<'_> {
             self.server.inner.show_log();
         }
     }
+}
+
+/// Those of the server under test.
+fn programs() -> PathBuf {
+    PathBuf::from(variable("TASKQ_TEST_BINDIR"))
 }
 
 fn variable(name: &str) -> String {

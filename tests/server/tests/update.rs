@@ -1,0 +1,212 @@
+//! ALTER EXTENSION UPDATE: a database of each frozen version, brought to this one, is as a new one.
+
+use postgres::Client;
+use std::collections::BTreeSet;
+use std::path::Path;
+use taskq_server_tests::{Database, Server, Session, Shared, eventually, sqlstate};
+
+static SERVER: Shared = Shared::new("update", &[]);
+const OLD: &str = "0.1.0";
+
+/// Roles with each part, as the dump of the old database names them.
+const ROLES: &[&str] = &["taskq_web", "taskq_worker", "taskq_dba", "taskq_eye"];
+
+/// What the catalogs say of everything in the schema and in the extension, a line for each fact.
+const CATALOG: &[&str] = &[
+    // functions, and how they look to one who calls them
+    "select 'function ' || p.oid::regprocedure || ': ' || pg_get_functiondef(p.oid)
+       from pg_proc p where p.pronamespace = 'taskq'::regnamespace",
+    // (the order of an ACL is that of the grants)
+    "select 'right on ' || pg_describe_object(o.classid, o.objid, 0) || ': ' ||
+            (select coalesce(string_agg(format('%s to %s by %s', a.privilege_type,
+                             coalesce(nullif(a.grantee, 0)::regrole::text, 'public'), a.grantor::regrole), ', '
+                             order by a.privilege_type, a.grantee::regrole::text collate \"C\"), 'none') from aclexplode(o.acl) a)
+       from (select 'pg_proc'::regclass as classid, p.oid as objid, p.proacl as acl from pg_proc p where p.pronamespace = 'taskq'::regnamespace
+             union all select 'pg_class'::regclass, c.oid, c.relacl from pg_class c
+                        where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v', 'S') and c.relname !~ '_[0-9]{8}$'
+             union all select 'pg_namespace'::regclass, n.oid, n.nspacl from pg_namespace n where n.nspname = 'taskq') o",
+    // what pg_dump takes for rights that the extension itself gives
+    "select 'initial right on ' || pg_describe_object(i.classoid, i.objoid, i.objsubid) || ': ' ||
+            (select string_agg(format('%s to %s', a.privilege_type, coalesce(nullif(a.grantee, 0)::regrole::text, 'public')), ', '
+                               order by a.privilege_type, a.grantee::regrole::text collate \"C\") from aclexplode(i.initprivs) a)
+       from pg_init_privs i where i.privtype = 'e'",
+    "select 'table ' || c.oid::regclass || ' ' || c.relkind || ' ' || coalesce(c.reloptions::text, '') || ' ' || c.relpersistence
+       from pg_class c where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v', 'S', 'm') and c.relname !~ '_[0-9]{8}$'",
+    // (a column that was added later stands last: the order of columns is not compared)
+    "select 'column ' || a.attrelid::regclass || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' '
+            || a.attstorage || ' ' || coalesce(a.attcollation::regcollation::text, '') || ' ' || coalesce(a.attoptions::text, '') || ' '
+            || coalesce((select pg_get_expr(d.adbin, d.adrelid) from pg_attrdef d where d.adrelid = a.attrelid and d.adnum = a.attnum), '')
+       from pg_attribute a join pg_class c on c.oid = a.attrelid
+      where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname !~ '_[0-9]{8}$'
+        and a.attnum > 0 and not a.attisdropped",
+    "select 'constraint ' || c.conrelid::regclass || '.' || c.conname || ' ' || pg_get_constraintdef(c.oid)
+       from pg_constraint c join pg_class r on r.oid = c.conrelid
+      where c.connamespace = 'taskq'::regnamespace and r.relname !~ '_[0-9]{8}$'",
+    "select 'index ' || i.indexrelid::regclass || ' ' || i.indisvalid || ' ' || pg_get_indexdef(i.indexrelid)
+       from pg_index i join pg_class c on c.oid = i.indrelid
+      where c.relnamespace = 'taskq'::regnamespace and c.relname !~ '_[0-9]{8}$'",
+    "select 'trigger ' || pg_get_triggerdef(t.oid) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+      where c.relnamespace = 'taskq'::regnamespace and not t.tgisinternal and c.relname !~ '_[0-9]{8}$'",
+    "select 'sequence ' || s.seqrelid::regclass || ' ' || row(s.seqtypid, s.seqstart, s.seqincrement, s.seqmax, s.seqmin, s.seqcache, s.seqcycle)
+       from pg_sequence s join pg_class c on c.oid = s.seqrelid where c.relnamespace = 'taskq'::regnamespace",
+    "select 'view ' || c.oid::regclass || ' ' || pg_get_viewdef(c.oid) from pg_class c
+      where c.relnamespace = 'taskq'::regnamespace and c.relkind = 'v'",
+    "select 'comment on ' || pg_describe_object(d.classoid, d.objoid, 0) ||
+            coalesce((select '.' || a.attname from pg_attribute a
+                       where d.classoid = 'pg_class'::regclass and a.attrelid = d.objoid and a.attnum = d.objsubid and d.objsubid > 0), '')
+            || ': ' || d.description
+       from pg_description d
+      where d.objoid in (select p.oid from pg_proc p where p.pronamespace = 'taskq'::regnamespace
+                         union all select c.oid from pg_class c where c.relnamespace = 'taskq'::regnamespace and c.relname !~ '_[0-9]{8}$'
+                         union all select n.oid from pg_namespace n where n.nspname = 'taskq')",
+    "select 'member ' || pg_describe_object(d.classid, d.objid, d.objsubid) from pg_depend d join pg_extension e on e.oid = d.refobjid
+      where d.refclassid = 'pg_extension'::regclass and d.deptype = 'e' and e.extname = 'taskq'
+        and pg_describe_object(d.classid, d.objid, d.objsubid) !~ '_[0-9]{8}$'",
+    "select 'dumped ' || c.table::regclass || ' ' || c.condition from pg_extension e,
+            unnest(e.extconfig, e.extcondition) c(\"table\", condition)
+      where e.extname = 'taskq' and c.table::regclass::text !~ '_[0-9]{8}$'",
+    "select 'extension ' || e.extversion || ' ' || e.extnamespace::regnamespace || ' ' || e.extrelocatable from pg_extension e where e.extname = 'taskq'",
+    // rows that an installation brings
+    "select 'duty ' || d.name || ' ' || d.every from taskq.duty d",
+];
+
+fn catalog(client: &mut Client) -> BTreeSet<String> {
+    CATALOG.iter().flat_map(|query| client.column::<String>(query, &[])).collect()
+}
+
+fn program(server: &Server, name: &str, arguments: &[&str]) -> String {
+    let output = server.program(name).args(arguments).output().expect(name);
+    assert!(output.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A database of the old version with tasks in every state, without a keeper. Its leases live on.
+fn old(name: &str) -> Database<'static> {
+    let mut postgres = SERVER.connect("postgres");
+    for role in ROLES {
+        postgres.run(&format!(
+            "do $$ begin create role {role}; exception when duplicate_object then null; end $$"
+        ));
+    }
+    let database = SERVER.empty_database(name);
+    postgres.run(&format!("alter database {name} set taskq.keeper = off"));
+    let mut client = database.connect();
+    client.run(&format!("create extension taskq version '{OLD}'"));
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("data/taskq-{OLD}.dump.sql"));
+    let text = std::fs::read_to_string(&dump).expect("the dump");
+    // The schema is there already.
+    let file = SERVER.data().with_file_name(format!("{name}.sql"));
+    std::fs::write(&file, text.replace("CREATE SCHEMA taskq;", "")).expect("a file");
+    let file = file.to_str().expect("a path");
+    program(&SERVER, "psql", &["-q", "-X", "-v", "ON_ERROR_STOP=1", "-d", name, "-f", file]);
+    client
+        .run("update taskq.task set lease_expires_at = clock_timestamp() + '1 day' where state = 'running'");
+    database
+}
+
+#[test]
+fn an_updated_database_is_as_a_new_one() {
+    let updated = old("catalogs");
+    let mut client = updated.connect();
+    client.run("alter extension taskq update");
+    let fresh = SERVER.empty_database("fresh");
+    SERVER.connect("postgres").run("alter database fresh set taskq.keeper = off");
+    let mut new = fresh.connect();
+    new.run("create extension taskq");
+    new.run(
+        "select taskq.grant_producer('taskq_web'), taskq.grant_worker('taskq_worker'),
+                taskq.grant_operator('taskq_dba'), taskq.grant_reader('taskq_eye')",
+    );
+    let (updated, fresh) = (catalog(&mut client), catalog(&mut new));
+    assert!(fresh.len() > 500, "{}", fresh.len());
+    let missing: Vec<_> = fresh.difference(&updated).collect();
+    let added: Vec<_> = updated.difference(&fresh).collect();
+    assert!(
+        missing.is_empty() && added.is_empty(),
+        "the updated database lacks\n{}\nand has\n{}\n(see tools/upgrade.py)",
+        missing.iter().map(|line| format!("  {line}\n")).collect::<String>(),
+        added.iter().map(|line| format!("  {line}\n")).collect::<String>()
+    );
+}
+
+#[test]
+fn leases_keys_and_states_outlive_an_update() {
+    let database = old("live");
+    let mut client = database.connect();
+    let all = "select 'task ' || t.id || t.state || t.token || t.payload from taskq.task t
+               union all select 'dead ' || d.id || d.payload from taskq.dead_letter d
+               union all select 'done ' || f.id || f.state from taskq.done f
+               union all select 'archive ' || a.id from taskq.archive a
+               union all select 'key ' || k.task_type || k.key from taskq.unique_key k
+               union all select 'schedule ' || s.name || s.cron from taskq.schedule s
+               union all select 'grant ' || g.part || g.role from taskq.granted_part g order by 1";
+    let before: Vec<String> = client.column(all, &[]);
+    assert!(before.len() > 45, "{before:#?}");
+    client.run("alter extension taskq update");
+    assert_eq!(client.column::<String>(all, &[]), before);
+    let token: i64 = client.value("select token from taskq.task where id = 4", &[]);
+    assert_eq!(sqlstate(client.complete(4, token + 1)), "TQ001");
+    client.complete(4, token).expect("the old token");
+    let token: i64 = client.value("select token from taskq.task where id = 6", &[]);
+    let state: String =
+        client.value("select f.state from taskq.fail(6, $1, 'no', retry => false) f", &[&token]);
+    assert_eq!(state, "dead");
+    let token: i64 = client.value("select token from taskq.task where id = 2", &[]);
+    assert!(client.value::<bool>("select cancel_requested from taskq.extend(2, $1, '1 hour')", &[&token]));
+    assert_eq!(client.value::<i64>("select taskq.enqueue('kept', unique_key => 'lease 3')", &[]), 5);
+    assert!(!client.value::<bool>("select taskq.once('welcome', 'seen')", &[]));
+    assert_eq!(client.value::<i64>("select redriven from taskq.redrive('mail')", &[]), 3);
+    // The keeper works on it: it takes back what ended, and nothing else.
+    client.run("update taskq.task set lease_expires_at = clock_timestamp() where id = 7");
+    client.run("alter database live reset taskq.keeper; select taskq._start_keeper()");
+    eventually("the keeper has taken back what ended", 60, || {
+        client.value("select count(*) = 1 from taskq.tasks where id = 7 and state = 'ready'", &[])
+    });
+    let running: i64 =
+        client.value("select count(*) from taskq.task where queue = 'leases' and state = 'running'", &[]);
+    assert_eq!(running, 9);
+}
+
+/// Rights are those of a new database with the same grants (the first test); here they are used, and
+/// pg_dump takes them along, also for functions that had to be made anew.
+#[test]
+fn grants_outlive_an_update_and_a_dump_of_it() {
+    let database = old("grants");
+    let mut client = database.connect();
+    // As if the arguments had changed: it comes without rights.
+    client.run("create table public.definition as select pg_get_functiondef('taskq.once'::regproc) as text");
+    client.run("alter extension taskq drop function taskq.once(text, text, interval); drop function taskq.once(text, text, interval)");
+    let definition: String = client.value("select text from public.definition", &[]);
+    client.run(&definition);
+    client.run("alter extension taskq add function taskq.once(text, text, interval)");
+    client.run("alter extension taskq update");
+    let may = "select has_function_privilege('taskq_worker', 'taskq.once(text, text, interval)', 'execute')
+                  and has_function_privilege('taskq_web', 'taskq.enqueue_many(jsonb)', 'execute')
+                  and not has_function_privilege('taskq_web', 'taskq.once(text, text, interval)', 'execute')";
+    assert!(client.value::<bool>(may, &[]));
+    client.run("set role taskq_web; select taskq.enqueue('t'); reset role");
+    client.run("set role taskq_worker; select taskq.once('s', 'k'); reset role");
+    let file = SERVER.data().with_file_name("grants.dump");
+    let file = file.to_str().expect("a path");
+    program(&SERVER, "pg_dump", &["-Fc", "-d", "grants", "-f", file]);
+    let copy = SERVER.empty_database("grants_copy");
+    SERVER.connect("postgres").run("alter database grants_copy set taskq.keeper = off");
+    program(&SERVER, "pg_restore", &["--exit-on-error", "--single-transaction", "-d", "grants_copy", file]);
+    assert!(copy.connect().value::<bool>(may, &[]));
+}
+
+/// The library may be newer than the objects of a database: every C function that any version
+/// declares is in it. (CREATE FUNCTION looks for them.)
+#[test]
+fn every_frozen_version_still_installs() {
+    let database = SERVER.empty_database("frozen");
+    let mut client = database.connect();
+    let versions: Vec<String> = client.column(
+        "select v.version from pg_available_extension_versions v where v.name = 'taskq' order by 1",
+        &[],
+    );
+    assert!(versions.iter().any(|version| version == OLD), "{versions:?}");
+    for version in versions {
+        client.run(&format!("create extension taskq version '{version}'; alter extension taskq update; drop extension taskq; drop schema taskq"));
+    }
+}
