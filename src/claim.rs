@@ -93,18 +93,49 @@ impl Claim<'_> {
     /// Goes through the lanes by falling priority until enough tasks are held or nothing due is left.
     /// Returns how many are held.
     fn run(&self, spi: &Spi, queues: Option<&[String]>, rows: &mut Rows) -> Outcome<usize> {
-        let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
         let mut held = Held { count: 0, bytes: 0 };
+        if let Some([queue]) = queues {
+            self.claim_queue(spi, queue, &mut held, rows)?;
+            return Ok(held.count);
+        }
+        let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
         for level in lanes.chunk_by(|a, b| a.priority == b.priority) {
-            if !self.claim_level(spi, level, &mut held, rows)? {
+            if !self.claim_level(spi, level, None, &mut held, rows)? {
                 break;
             }
         }
         Ok(held.count)
     }
 
-    /// Claims from the lanes of one priority. Returns whether more is wanted.
-    fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
+    /// The same for one queue, as most workers claim: a lane is found and its first candidates are read in
+    /// one step, and mostly the first lane has enough.
+    fn claim_queue(&self, spi: &Spi, queue: &str, held: &mut Held, rows: &mut Rows) -> Outcome<()> {
+        if self.by.config.paused.contains(queue) {
+            return Ok(());
+        }
+        let mut above = None;
+        loop {
+            let asked = self.wanted - held.count + SPARE;
+            let Some((lane, page)) = store::next_lane(spi, queue, above, self.by.now, asked)? else {
+                return Ok(());
+            };
+            above = Some(lane.priority);
+            if !self.claim_level(spi, &[lane], page, held, rows)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Claims from the lanes of one priority, whose first candidates may have been read already. Returns
+    /// whether more is wanted.
+    fn claim_level(
+        &self,
+        spi: &Spi,
+        level: &[Lane],
+        mut first_page: Option<Vec<Candidate>>,
+        held: &mut Held,
+        rows: &mut Rows,
+    ) -> Outcome<bool> {
         let mut queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
         // Just before the first task of all these lanes. A task of a group that returned meanwhile may be
         // before that.
@@ -117,12 +148,13 @@ impl Claim<'_> {
             pgrx::check_for_interrupts!();
             let missing = self.wanted - held.count;
             let asked = missing + spare;
-            let mut candidates = store::candidates(
-                spi,
-                &From { queues: &queues, priority, behind, grouped },
-                self.by.now,
-                asked,
-            )?;
+            let mut candidates = match first_page.take() {
+                Some(page) => page,
+                None => {
+                    let from = From { queues: &queues, priority, behind, grouped };
+                    store::candidates(spi, &from, self.by.now, asked)?
+                }
+            };
             let last_page = candidates.len() < asked;
             let Some(mut last) = candidates.last().map(|c| (c.run_at, c.id)) else { return Ok(true) };
 

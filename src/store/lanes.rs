@@ -36,7 +36,7 @@ pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Mom
                 let queue: String = scan.need(Column::Queue)?;
                 if !config.paused.contains(&queue) {
                     lane_here(&scan, &queue, now, &mut lanes)?;
-                    next_lane(&mut scan, &queue)?;
+                    go_below(&mut scan, &queue)?;
                     lanes_of_queue(&mut scan, &queue, now, &mut lanes)?;
                 }
                 scan.seek(&[Key::new(Column::Queue, Is::Greater, queue.as_str())?])?;
@@ -48,11 +48,50 @@ pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Mom
     Ok(lanes)
 }
 
+/// The highest lane of a queue, below a priority, that has something due, with its first candidates: so many,
+/// or fewer if there are no more. They are None if tasks of groups are among them (see `candidates`).
+pub fn next_lane(
+    spi: &Spi,
+    queue: &str,
+    below: Option<i32>,
+    now: Moment,
+    at_most: usize,
+) -> Outcome<Option<(Lane, Option<Vec<Candidate>>)>> {
+    let table = TaskTable::open(spi, Lock::Read)?;
+    let mut scan = table.in_order()?;
+    match below {
+        Some(priority) => seek_below(&mut scan, queue, priority)?,
+        None => scan.seek(&[Key::new(Column::Queue, Is::Equal, queue)?])?,
+    }
+    let mut lanes = Vec::new();
+    while scan.next() {
+        lane_here(&scan, queue, now, &mut lanes)?;
+        let Some(lane) = lanes.pop() else {
+            go_below(&mut scan, queue)?;
+            continue;
+        };
+        let mut page = Vec::new();
+        // The scan goes on into lower lanes, and to what is not due.
+        while scan.need::<i32>(Column::Priority)? == lane.priority
+            && scan.need::<Moment>(Column::RunAt)? <= now
+        {
+            if !read_candidate(&scan, queue, now, &mut page)? {
+                return Ok(Some((Lane { grouped: true, ..lane }, None)));
+            }
+            if page.len() == at_most || !scan.next() {
+                break;
+            }
+        }
+        return Ok(Some((lane, Some(page))));
+    }
+    Ok(None)
+}
+
 /// The lanes of a queue from the one on which the scan is about to step.
 fn lanes_of_queue(scan: &mut Scan, queue: &str, now: Moment, lanes: &mut Vec<Lane>) -> Outcome<()> {
     while scan.next() {
         lane_here(scan, queue, now, lanes)?;
-        next_lane(scan, queue)?;
+        go_below(scan, queue)?;
     }
     Ok(())
 }
@@ -71,8 +110,13 @@ fn lane_here(scan: &Scan, queue: &str, now: Moment, lanes: &mut Vec<Lane>) -> Ou
     Ok(())
 }
 
-fn next_lane(scan: &mut Scan, queue: &str) -> Outcome<()> {
-    let priority: i32 = scan.need(Column::Priority)?;
+/// To the next lane of the queue.
+fn go_below(scan: &mut Scan, queue: &str) -> Outcome<()> {
+    let priority = scan.need(Column::Priority)?;
+    seek_below(scan, queue, priority)
+}
+
+fn seek_below(scan: &mut Scan, queue: &str, priority: i32) -> Outcome<()> {
     scan.seek(&[Key::new(Column::Queue, Is::Equal, queue)?, Key::new(Column::Priority, Is::Less, priority)?])
 }
 
@@ -165,24 +209,32 @@ fn read_lane(
         let [third, fourth] = stretch;
         scan.seek(&[first, second, third, fourth])?;
         while found.len() < most && scan.next() {
-            let expired = scan.is(Column::State, "running");
-            if expired && scan.get::<Moment>(Column::LeaseExpiresAt).is_none_or(|ends_at| ends_at > now) {
-                continue;
-            }
-            if scan.get::<&str>(Column::GroupKey).is_some() {
+            if !read_candidate(scan, queue, now, found)? {
                 return Ok(false);
             }
-            found.push(Candidate {
-                id: scan.need(Column::Id)?,
-                queue: queue.to_owned(),
-                group_key: None,
-                turn: None,
-                run_at: scan.need(Column::RunAt)?,
-                bytes: scan.need(Column::Bytes)?,
-                expired,
-            });
         }
     }
+    Ok(true)
+}
+
+/// Adds the task on which the scan is, if a claim could take it. False if it has a group.
+fn read_candidate(scan: &Scan, queue: &str, now: Moment, found: &mut Vec<Candidate>) -> Outcome<bool> {
+    let expired = scan.is(Column::State, "running");
+    if expired && scan.get::<Moment>(Column::LeaseExpiresAt).is_none_or(|ends_at| ends_at > now) {
+        return Ok(true);
+    }
+    if scan.get::<&str>(Column::GroupKey).is_some() {
+        return Ok(false);
+    }
+    found.push(Candidate {
+        id: scan.need(Column::Id)?,
+        queue: queue.to_owned(),
+        group_key: None,
+        turn: None,
+        run_at: scan.need(Column::RunAt)?,
+        bytes: scan.need(Column::Bytes)?,
+        expired,
+    });
     Ok(true)
 }
 

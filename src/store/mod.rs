@@ -12,7 +12,7 @@ mod statements;
 mod taken;
 
 pub use heap::Column;
-pub use lanes::{Candidate, From, Lane, candidates, claimable, due_lanes, has_free_task};
+pub use lanes::{Candidate, From, Lane, candidates, claimable, due_lanes, has_free_task, next_lane};
 pub use taken::{Claimer, Taken, take};
 
 pub use ends::{Failed, Finish, Leased, bury, finish, lock_expired, lock_leases, release, requeue};
