@@ -40,3 +40,6 @@ revoke all on all sequences in schema taskq from public;
 
 -- Roles keep the parts they were granted, and get what was added to them.
 select taskq._grant_again();
+
+-- The keeper of the old version has left when its library went.
+select taskq._start_keeper();

@@ -161,7 +161,9 @@ def main():
         for statement in part:
             print(statement + "\n")
     print("-- Roles keep the parts they were granted, and get what was added to them.")
-    print("select taskq._grant_again();")
+    print("select taskq._grant_again();\n")
+    print("-- The keeper of the old version has left when its library went.")
+    print("select taskq._start_keeper();")
     for line in left:
         print(f"by hand: {line}", file=sys.stderr)
 

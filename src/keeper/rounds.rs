@@ -14,8 +14,16 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::time::{Duration, Instant};
 
-static EXTENSION: Statement =
-    Statement::new("select oid from pg_catalog.pg_extension where extname = 'taskq'", &[]);
+/// Of this library's version: with another one's tables there is nothing that a keeper could do well. The
+/// end of an upgrade starts one.
+static EXTENSION: Statement = Statement::new(
+    concat!(
+        "select oid from pg_catalog.pg_extension where extname = 'taskq' and extversion = '",
+        env!("CARGO_PKG_VERSION"),
+        "'"
+    ),
+    &[],
+);
 /// One keeper a database: the lock is held for the life of the session. The first number is
 /// "task" in ASCII; `_run_duty` uses the same with the duty as the second one.
 static ONLY_ONE: Statement = Statement::new("select pg_catalog.pg_try_advisory_lock(1952539499, 0)", &[]);

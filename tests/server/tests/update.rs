@@ -32,8 +32,8 @@ const CATALOG: &[&str] = &[
        from pg_init_privs i where i.privtype = 'e'",
     "select 'table ' || c.oid::regclass || ' ' || c.relkind || ' ' || coalesce(c.reloptions::text, '') || ' ' || c.relpersistence
        from pg_class c where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v', 'S', 'm') and c.relname !~ '_[0-9]{8}$'",
-    // (a column that was added later stands last: the order of columns is not compared)
-    "select 'column ' || a.attrelid::regclass || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' '
+    // with their numbers: the library knows the columns of taskq.task by them. New columns stand last.
+    "select 'column ' || a.attrelid::regclass || '.' || a.attname || ' ' || a.attnum || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' '
             || a.attstorage || ' ' || coalesce(a.attcollation::regcollation::text, '') || ' ' || coalesce(a.attoptions::text, '') || ' '
             || coalesce((select pg_get_expr(d.adbin, d.adrelid) from pg_attrdef d where d.adrelid = a.attrelid and d.adnum = a.attnum), '')
        from pg_attribute a join pg_class c on c.oid = a.attrelid
@@ -69,6 +69,9 @@ const CATALOG: &[&str] = &[
     // rows that an installation brings
     "select 'duty ' || d.name || ' ' || d.every from taskq.duty d",
 ];
+
+/// The keepers of this database.
+const KEEPERS: &str = "select count(*) from pg_stat_activity where backend_type = 'taskq keeper' and datname = current_database()";
 
 fn catalog(client: &mut Client) -> BTreeSet<String> {
     CATALOG.iter().flat_map(|query| client.column::<String>(query, &[])).collect()
@@ -158,13 +161,40 @@ fn leases_keys_and_states_outlive_an_update() {
     assert_eq!(client.value::<i64>("select redriven from taskq.redrive('mail')", &[]), 3);
     // The keeper works on it: it takes back what ended, and nothing else.
     client.run("update taskq.task set lease_expires_at = clock_timestamp() where id = 7");
-    client.run("alter database live reset taskq.keeper; select taskq._start_keeper()");
+    assert_eq!(client.value::<i64>(KEEPERS, &[]), 0);
+    client.run("alter database live reset taskq.keeper");
     eventually("the keeper has taken back what ended", 60, || {
         client.value("select count(*) = 1 from taskq.tasks where id = 7 and state = 'ready'", &[])
     });
     let running: i64 =
         client.value("select count(*) from taskq.task where queue = 'leases' and state = 'running'", &[]);
     assert_eq!(running, 9);
+}
+
+/// A keeper does not touch the tables of another version, and is at work when the update is over.
+#[test]
+fn a_keeper_comes_with_the_update() {
+    let database = old("kept");
+    let mut client = database.connect();
+    let untouched = "select sum(t.token + t.attempt)::text from taskq.task t";
+    client.run("update taskq.task set lease_expires_at = clock_timestamp() where id in (7, 8)");
+    let before: String = client.value(untouched, &[]);
+    client.run("alter database kept reset taskq.keeper; select taskq._start_keeper()");
+    // One that is started later, for another database, has long done its work.
+    let mut other = SERVER.database("beside").connect();
+    other.run("select taskq.enqueue('t'); select * from taskq.claim(lease => '1 s')");
+    eventually("the other keeper works", 60, || {
+        other.value("select count(*) = 1 from taskq.tasks where state = 'ready'", &[])
+    });
+    eventually("no keeper stays here", 30, || client.value::<i64>(KEEPERS, &[]) == 0);
+    assert_eq!(client.value::<String>(untouched, &[]), before);
+    let problem: String =
+        client.value("select advice from taskq.health() where \"check\" = 'library version'", &[]);
+    assert!(problem.starts_with("Run ALTER EXTENSION taskq UPDATE"), "{problem}");
+    client.run("alter extension taskq update");
+    eventually("the keeper has taken back what ended", 60, || {
+        client.value("select count(*) = 2 from taskq.tasks where id in (7, 8) and state = 'ready'", &[])
+    });
 }
 
 /// Rights are those of a new database with the same grants (the first test); here they are used, and
