@@ -237,7 +237,7 @@ impl Server {
     /// Whether an extension can be had. Not every build of PostgreSQL has those of contrib; where one
     /// is missing, what a test does with it is left out, and the others do it.
     pub fn offers(&self, extension: &str) -> bool {
-        let offered = self
+        let offered: bool = self
             .connect("postgres")
             .value("select count(*) > 0 from pg_available_extensions where name = $1", &[&extension]);
         if !offered {

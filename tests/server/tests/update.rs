@@ -30,11 +30,11 @@ const CATALOG: &[&str] = &[
             (select string_agg(format('%s to %s', a.privilege_type, coalesce(nullif(a.grantee, 0)::regrole::text, 'public')), ', '
                                order by a.privilege_type, a.grantee::regrole::text collate \"C\") from aclexplode(i.initprivs) a)
        from pg_init_privs i where i.privtype = 'e'",
-    "select 'table ' || c.oid::regclass || ' ' || c.relkind || ' ' || coalesce(c.reloptions::text, '') || ' ' || c.relpersistence
+    "select 'table ' || c.oid::regclass || ' ' || c.relkind::text || ' ' || coalesce(c.reloptions::text, '') || ' ' || c.relpersistence::text
        from pg_class c where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v', 'S', 'm') and c.relname !~ '_[0-9]{8}$'",
     // with their numbers: the library knows the columns of taskq.task by them. New columns stand last.
     "select 'column ' || a.attrelid::regclass || '.' || a.attname || ' ' || a.attnum || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' '
-            || a.attstorage || ' ' || coalesce(a.attcollation::regcollation::text, '') || ' ' || coalesce(a.attoptions::text, '') || ' '
+            || a.attstorage::text || ' ' || coalesce(a.attcollation::regcollation::text, '') || ' ' || coalesce(a.attoptions::text, '') || ' '
             || coalesce((select pg_get_expr(d.adbin, d.adrelid) from pg_attrdef d where d.adrelid = a.attrelid and d.adnum = a.attnum), '')
        from pg_attribute a join pg_class c on c.oid = a.attrelid
       where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname !~ '_[0-9]{8}$'
