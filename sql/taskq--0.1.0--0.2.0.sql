@@ -28,15 +28,7 @@ $$;
 comment on function taskq._grant_again() is
   'Ends an upgrade: grants every role of granted_part its parts again.';
 
-revoke all on schema taskq from public;
-
-revoke all on all functions in schema taskq from public;
-
-revoke all on all procedures in schema taskq from public;
-
-revoke all on all tables in schema taskq from public;
-
-revoke all on all sequences in schema taskq from public;
+revoke all on function taskq._grant_again() from public;
 
 -- Roles keep the parts they were granted, and get what was added to them.
 select taskq._grant_again();

@@ -13,7 +13,7 @@ How upgrades are made:
    hand-written part, then, in the order of the new install script: new tables, sequences, indexes and
    triggers; every function, procedure and view that is new or differs, as CREATE OR REPLACE (after
    a DROP if its arguments or its result changed); comments; what pg_dump is to take along. It ends by
-   closing everything to PUBLIC and granting again (taskq._grant_again).
+   closing to PUBLIC what it has made, and granting again (taskq._grant_again).
 4. It lists what is left, such as a changed CREATE TABLE: that must be in the hand-written part. Whether it
    is, and is right, says the server test `update`: it updates a database of the old version and compares
    its catalogs with those of a new one, naming each difference.
@@ -59,7 +59,9 @@ class Statement:
             self.kind = "procedure" if node.is_procedure else "function"
             self.name = name(node.funcname)
             parameters = node.parameters or ()
-            inputs = [p for p in parameters if p.mode != enums.FunctionParameterMode.FUNC_PARAM_TABLE]
+            mode = enums.FunctionParameterMode
+            results = (mode.FUNC_PARAM_TABLE,) if node.is_procedure else (mode.FUNC_PARAM_TABLE, mode.FUNC_PARAM_OUT)
+            inputs = [p for p in parameters if p.mode not in results]
             self.arguments = ", ".join(RawStream()(p.argType) for p in inputs)
             self.shape = (
                 [(p.name, RawStream()(p.argType), p.mode) for p in parameters],
@@ -100,7 +102,7 @@ def upgrade(old, new, by_hand):
     before = {statement.key: statement for statement in old if statement.name}
     after = {statement.key: statement for statement in new if statement.name}
     old_texts = {statement.text for statement in old}
-    drops, changes, rights, left, made = [], [], [], [], set()
+    drops, changes, rights, closed, left, made = [], [], [], [], [], set()
 
     for statement in reversed(old):
         if statement.kind not in ("function", "procedure", "view", "table", "sequence", "index", "trigger"):
@@ -124,7 +126,8 @@ def upgrade(old, new, by_hand):
     for statement in new:
         known = statement.text in old_texts
         if statement.kind == "grant":
-            rights.append(statement.text + ";")
+            if not known:
+                rights.append(statement.text + ";")
         elif statement.kind in ("function", "procedure", "view"):
             dropped = re.search(rf"\bdrop {statement.kind}\s+(if exists\s+)?{re.escape(statement.name)}\b", by_hand)
             if known and not dropped and statement.name not in made:
@@ -132,6 +135,8 @@ def upgrade(old, new, by_hand):
             if dropped or statement.key not in before:
                 made.add(statement.name)
             changes.append(re.sub(r"^create (or replace )?", "create or replace ", statement.text) + ";")
+            if statement.name in made:
+                closed.append(statement)
         elif statement.kind == "comment":
             if not known or statement.name in made:
                 changes.append(statement.text + ";")
@@ -140,10 +145,17 @@ def upgrade(old, new, by_hand):
         elif statement.kind in ("table", "sequence", "index", "trigger") and statement.key not in before:
             if statement.name not in by_hand:
                 changes.append(statement.text + ";")
+            if statement.kind in ("table", "sequence"):
+                closed.append(statement)
         elif statement.kind == "dump":
             changes.append(statement.text + ";")
         else:
             left.append(f"{statement.kind} {statement.name or ''}: {' '.join(statement.text.split())[:100]}")
+    # Only these: "on all tables" would also mean the partitions of this database.
+    for statement in closed:
+        kind = "table" if statement.kind == "view" else statement.kind
+        arguments = f"({statement.arguments})" if statement.kind in ("function", "procedure") else ""
+        rights.append(f"revoke all on {kind} {statement.name}{arguments} from public;")
     return drops, changes, rights, left
 
 

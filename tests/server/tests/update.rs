@@ -34,7 +34,7 @@ const CATALOG: &[&str] = &[
        from pg_class c where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v', 'S', 'm') and c.relname !~ '_[0-9]{8}$'",
     // with their numbers: the library knows the columns of taskq.task by them. New columns stand last.
     "select 'column ' || a.attrelid::regclass || '.' || a.attname || ' ' || a.attnum || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' '
-            || a.attstorage::text || ' ' || coalesce(a.attcollation::regcollation::text, '') || ' ' || coalesce(a.attoptions::text, '') || ' '
+            || a.attstorage::text || ' ' || coalesce(a.attcollation::regcollation::text, '') || ' '
             || coalesce((select pg_get_expr(d.adbin, d.adrelid) from pg_attrdef d where d.adrelid = a.attrelid and d.adnum = a.attnum), '')
        from pg_attribute a join pg_class c on c.oid = a.attrelid
       where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname !~ '_[0-9]{8}$'
