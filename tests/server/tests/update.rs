@@ -203,12 +203,13 @@ fn a_keeper_comes_with_the_update() {
 fn grants_outlive_an_update_and_a_dump_of_it() {
     let database = old("grants");
     let mut client = database.connect();
-    // As if the arguments had changed: it comes without rights.
+    // As the script does when arguments have changed: it comes without rights.
     client.run("create table public.definition as select pg_get_functiondef('taskq.once'::regproc) as text");
     client.run("alter extension taskq drop function taskq.once(text, text, interval); drop function taskq.once(text, text, interval)");
     let definition: String = client.value("select text from public.definition", &[]);
     client.run(&definition);
     client.run("alter extension taskq add function taskq.once(text, text, interval)");
+    client.run("revoke all on function taskq.once(text, text, interval) from public");
     client.run("alter extension taskq update");
     let may = "select has_function_privilege('taskq_worker', 'taskq.once(text, text, interval)', 'execute')
                   and has_function_privilege('taskq_web', 'taskq.enqueue_many(jsonb)', 'execute')
