@@ -14,16 +14,17 @@ features=(--no-default-features --features "pg$PG")
 
 # PostgreSQL finds its folders relative to its own binary (a real file, not a link), so a copy that
 # keeps the layout is a server of its own. Only headers may stay where they are.
+programs=(initdb postgres psql pgbench createdb dropdb vacuumdb)   # and all whose names begin with pg_
 copy_server() {
     local tree=$1 bin lib share include stamp libraries
     bin=$("$pg_config" --bindir) lib=$("$pg_config" --pkglibdir)
     share=$("$pg_config" --sharedir) include=$("$pg_config" --includedir-server)
-    stamp=$(stat -Lc '%n %s %Y' "$bin/postgres")
+    stamp="$(stat -Lc '%n %s %Y' "$bin/postgres") ${programs[*]}"
     [[ $(cat "$tree/stamp" 2> /dev/null) != "$stamp" ]] || return 0
     say "copying PostgreSQL $PG to $tree (seconds)"
     rm -rf "$tree"
     mkdir -p "$tree$bin" "$tree$lib" "$tree$share" "$tree$(dirname "$include")"
-    cp -a "$bin"/{initdb,postgres,psql,pgbench,createdb,dropdb,pg_*} "$tree$bin/"
+    cp -a "${programs[@]/#/$bin/}" "$bin"/pg_* "$tree$bin/"
     cp -a "$lib/." "$tree$lib/"
     cp -a "$share/." "$tree$share/"
     ln -s "$include" "$tree$include"
