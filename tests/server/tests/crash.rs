@@ -302,14 +302,14 @@ fn a_server_killed_under_load_loses_nothing_and_finishes_nothing_twice() {
 }
 
 #[test]
-fn with_asynchronous_commits_a_killed_server_is_consistent_although_it_may_lose_the_last() {
+fn f04_with_asynchronous_commits_a_killed_server_is_consistent_although_it_may_lose_the_last() {
     // The WAL writer is slow, so that something is lost indeed.
     let server = Server::start("crash2", &["synchronous_commit = off", "wal_writer_delay = '10 s'"]);
     crash(&server, 2, false);
 }
 
 #[test]
-fn taskq_never_switches_synchronous_commit_off_and_no_table_is_unlogged() {
+fn f04_taskq_never_switches_synchronous_commit_off_and_no_table_is_unlogged() {
     let server = Server::start("durable", &["taskq.keeper = off"]);
     let database = server.database("durable");
     let mut client = database.connect();

@@ -97,7 +97,7 @@ fn produce(server: &Server, stop: &AtomicBool) -> Vec<i64> {
 }
 
 #[test]
-fn with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost() {
+fn f03_with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost() {
     let primary = Server::start("sync", &["synchronous_commit = on"]);
     let database = primary.database("app");
     let standby = primary.standby("sync_standby", &["synchronous_standby_names = ''"]);

@@ -1,35 +1,34 @@
--- Names: 1 to 63 bytes, anything but control characters, kept as they are and put into no SQL.
+-- D07: one limit for all names, 1 to 63 bytes without control characters, looked at before anything else.
 \set ECHO none
 \getenv here PG_ABS_SRCDIR
 \set begin :here '/begin.sql'
 \i :begin
 \set ECHO all
--- what is accepted comes back unchanged, everywhere a name goes
+-- what fits is accepted by every verb
 create temp table good (n serial, name text);
-insert into good (name) values
-  ('a'), ('A'), ('ä'), (' '), ('a''b'), ('a"b'), ('a;drop table taskq.task;--'), ('$$'), ('$1'), ('%s'), ('%I %L'),
-  ('\'), ('\n'), ('pg_temp'), ('taskq'), ('null'), ('NULL'), ('*'), ('a,b'), ('{a}'), ('日本語'), ('🦀'),
-  (repeat('x', 63)), (repeat('é', 31)), (repeat('é', 31) || 'x'), (U&'\00A0'), (U&'\200B'), (U&'\202E');
-select count(*), count(distinct name), max(octet_length(name)) as longest from good;
-select count(taskq.enqueue(name, queue => name, unique_key => name)) from good;
-select name, t.id is null as missing
-  from good left join taskq.task t on t.task_type = good.name and t.queue = good.name and t.unique_key = good.name
- where t.id is null;
-select count(*) from good, taskq.claim(1, array[name], name) c where c.task_type = name and c.queue = name;
-select count(*) from good join taskq.running r on r.queue = name and r.worker = name and r.task_type = name;
-select count(*) from taskq.queues join good on queue = name where running = 1;
-select count(taskq.configure_queue(name, '{"dead_letters_limit": 1}')), count(taskq.configure_type(name, jsonb_build_object('queue', name))) from good;
-select count(*) from good join taskq.task_types on task_type = name and queue = name;
-select count(taskq.pause(name)), count(taskq.resume(name)) from good;
-select sum(r.redriven) from good, taskq.redrive(queue => name, task_type => name) r where name <> '*';
-select sum(taskq.purge('ready', name, name)) from good;
-select count(taskq.once(name, name)) from good;
--- in bulk
-select count(*) from taskq.enqueue_many((select jsonb_agg(jsonb_build_object('task_type', name, 'queue', name)) from good));
-select count(*) from good join taskq.task t on t.task_type = name and t.queue = name where t.state = 'waiting';
-
--- upper and lower case are two queues
-select queue, running, ready from taskq.queues where queue in ('a', 'A') order by queue;
+insert into good (name) values ('a'), (repeat('x', 43)), (repeat('x', 57)), (repeat('x', 58)), (repeat('x', 63)), (repeat('é', 31)), (repeat('é', 31) || 'x'), (repeat('🦀', 15) || 'xyz');
+select octet_length(name) as bytes, length(name) as characters, taskq.enqueue(name, queue => name, unique_key => name, group_key => name) > 0 as enqueued,
+       (select c.task_type = name and c.queue = name from taskq.claim(1, array[name], name) c) as claimed,
+       taskq.configure_queue(name, '{"dead_letters_limit": 0}') is not null as configured, taskq.once(name, name) as once,
+       taskq.schedule(name, '@daily', name, settings => jsonb_build_object('queue', name)) is not null as scheduled, taskq.unschedule(name) as unscheduled
+  from good order by n;
+select count(*) from taskq.running r join taskq.task t using (id) join good on r.queue = name and r.worker = name and t.group_key = name;
+-- so are notifications and alerts about them
+listen taskq_ready;
+listen taskq_alert;
+\o '| grep -o ''notification "[a-z_]*"'' | sort | uniq -c'
+select taskq.release(t.id, t.token) from taskq.task t where t.state = 'running';
+select taskq._wake();
+select f.* from taskq.claim(10) c, taskq.fail(c.id, c.token, retry => false) f;
+select taskq._duty_alert();
+\o
+unlisten *;
+select count(*) from taskq.alerts join good on queue = name where state = 'open';
+select count(*) from taskq.queues join good on queue = name where dead = 1;
+delete from taskq.queue;
+delete from taskq.dead_letter;
+delete from taskq.unique_key;
+delete from taskq.once_key;
 
 -- what is refused, and by whom
 create temp table bad (n serial, what text, name text);
@@ -48,6 +47,8 @@ insert into place (place, call) values
   ('configure_type.queue', 'select taskq.configure_type(''t'', jsonb_build_object(''queue'', %L))'),
   ('pause', 'select taskq.pause(%L)'),
   ('resume', 'select taskq.resume(%L)'),
+  ('schedule.name', 'select taskq.schedule(%L, ''@daily'', ''t'')'),
+  ('schedule.task_type', 'select taskq.schedule(''s'', ''@daily'', %L)'),
   ('once', 'select taskq.once(%L, ''k'')');
 select what, test.error(format('select taskq.enqueue(%L)', name)) from bad order by n;
 select place, test.error(format(call, repeat('x', 64))) from place order by n;
@@ -62,3 +63,6 @@ select max(length(test.error(format(call, name)))) < 100 as short,
 select taskq._check_name('thing', E'a\tb');
 select taskq._check_name('thing', 'name'), taskq._check_name(null, 'name');
 select taskq._check_name(null, '');
+-- nothing of all that was stored, not even half
+select (select count(*) from taskq.task) as task, (select count(*) from taskq.queue) as queue, (select count(*) from taskq.task_type) as task_type,
+       (select count(*) from taskq.unique_key) as unique_key, (select count(*) from taskq.once_key) as once_key, (select count(*) from taskq.schedule) as schedule;
