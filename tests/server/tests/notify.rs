@@ -1,4 +1,4 @@
-//! A notify queue that takes no more costs a warning of the keeper's, never a producer's commit.
+//! A notify queue that takes no more costs a line of warning in the log, never a producer's commit.
 
 use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
@@ -37,7 +37,7 @@ fn nobody_else_is_harmed(server: &Server, client: &mut Client, code: &str, mend:
     let warning = format!("taskq duty wake failed with SQLSTATE {code}");
     let log = server.log();
     assert_eq!(log.matches(&warning).count(), 1, "one line a minute");
-    assert!(log.lines().any(|line| line.contains(" taskq keeper WARNING:") && line.contains(&warning)));
+    assert!(log.lines().any(|line| line.contains(" taskq keeper LOG:") && line.contains(&warning)));
 
     let mut listener = server.connect("app");
     mend();
