@@ -27,6 +27,10 @@ found() {
             was_test && match($0, /^fn [a-z][0-9][0-9]_/) { print toupper(substr($0, 4, 3)), "server `" program "`" }
             { was_test = /^#\[test\]$/ }' "$file"
     done
+    for file in clients/*.py; do   # these are one test each, and name the code in their first lines
+        [[ -e $file ]] || continue
+        sed -n '1,/^$/s/.*\<\([A-Z][0-9][0-9]\):.*/\1 clients `'"$(basename "$file" .py)"'`/p' "$file"
+    done
 }
 
 status=0

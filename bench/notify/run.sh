@@ -44,11 +44,11 @@ run() {   # CLIENTS ROUND SIDE
     sleep 0.5
     before=$(grep -c 'taskq_ready' "$folder/heard_$3") || true
     log=$(pgbench -n -M prepared -c "$1" -j 2 -T "$seconds" -f "$folder/$3" "notify_$3" 2>&1) || { echo "$log" >&2; exit 1; }
-    tps=$(sed -n 's/^tps = \([0-9.]*\).*/\1/p' <<< "$log")
+    tps=$(sed -n 's/^tps = \([0-9.]*\).*/\1/p' <<< "$log")   # (missing where not one came to its end)
     echo 'select 1;' >&"${!idle}"
     sleep 0.5
     messages=$(($(grep -c 'taskq_ready' "$folder/heard_$3" || true) - before))
-    sql -c "insert into notify_run values ($1, $2, '$3', $tps, $messages)"
+    sql -c "insert into notify_run values ($1, $2, '$3', ${tps:-0}, $messages)"
 }
 for clients in $all_clients; do
     for ((round = 0; round < runs; round++)); do
@@ -69,12 +69,12 @@ sql -v seconds="$seconds" <<'SQL'
 select format('| %s | %s | %s | **%s** (%s to %s) | %s | %s | **%s** (%s to %s) |', off.clients,
               to_char(percentile_cont(0.5) within group (order by off.tps), 'FM999,999'),
               to_char(percentile_cont(0.5) within group (order by k.tps), 'FM999,999'),
-              to_char(percentile_cont(0.5) within group (order by k.tps / off.tps), 'FM990.00'),
-              to_char(min(k.tps / off.tps), 'FM990.00'), to_char(max(k.tps / off.tps), 'FM990.00'),
+              to_char(percentile_cont(0.5) within group (order by k.tps / nullif(off.tps, 0)), 'FM990.00'),
+              to_char(min(k.tps / nullif(off.tps, 0)), 'FM990.00'), to_char(max(k.tps / nullif(off.tps, 0)), 'FM990.00'),
               to_char(percentile_cont(0.5) within group (order by k.messages) / :seconds, 'FM990.0'),
               to_char(percentile_cont(0.5) within group (order by own.tps), 'FM999,999'),
-              to_char(percentile_cont(0.5) within group (order by own.tps / off.tps), 'FM990.00'),
-              to_char(min(own.tps / off.tps), 'FM990.00'), to_char(max(own.tps / off.tps), 'FM990.00'))
+              to_char(percentile_cont(0.5) within group (order by own.tps / nullif(off.tps, 0)), 'FM990.00'),
+              to_char(min(own.tps / nullif(off.tps, 0)), 'FM990.00'), to_char(max(own.tps / nullif(off.tps, 0)), 'FM990.00'))
   from notify_run off join notify_run k using (clients, round) join notify_run own using (clients, round)
  where off.side = 'off' and k.side = 'on' and own.side = 'own' group by off.clients order by off.clients;
 SQL

@@ -34,7 +34,7 @@ delete from taskq.once_key;
 create temp table bad (n serial, what text, name text);
 insert into bad (what, name) values
   ('null', null), ('empty', ''), ('64 bytes', repeat('x', 64)), ('200 bytes', repeat('x', 200)), ('32 x 2 bytes', repeat('é', 32)),
-  ('newline', E'a\nb'), ('tab', E'\t'), ('escape', E'\x1b[2J'), ('delete', E'\x7f'), ('C1 control', U&'\0085'), ('a million', repeat('x', 1000000));
+  ('newline', E'a\nb'), ('tab', E'\t'), ('escape', E'\x1b[2J'), ('delete', E'\x7f'), ('C1 control', U&'\0085'), ('100,000 bytes', repeat('x', 100000));
 create temp table place (n serial, place text, call text);
 insert into place (place, call) values
   ('enqueue.task_type', 'select taskq.enqueue(%L)'),
