@@ -13,7 +13,8 @@ GRACE=20   # seconds; longer than what a stage itself needs to stop its servers
 
 stage_lint() {   # formatting and warnings
     cargo fmt --all --check &&
-        cargo clippy --workspace --all-targets --no-default-features --features "pg$PG pg_test" -- -D warnings
+        cargo clippy --workspace --all-targets --no-default-features --features "pg$PG pg_test" -- -D warnings &&
+        tests/cases.sh
 }
 stage_build() { tools/build.sh; }
 stage_pgrx() {   # tests in Rust, some of them inside a server

@@ -16,7 +16,7 @@ mod session;
 mod wait;
 
 pub use fill::fill;
-pub use process::{anonymous_memory, cpu_seconds, signal};
+pub use process::{anonymous_memory, cpu_seconds, peak_memory, signal};
 pub use random::Random;
 pub use server::{Database, Server, Shared, Stop};
 pub use session::{Session, sqlstate};

@@ -53,7 +53,16 @@ pub fn cpu_seconds(pid: i32) -> f64 {
 /// Bytes of memory that a process has for itself: without shared memory and program text, which
 /// count for it when it first touches them.
 pub fn anonymous_memory(pid: i32) -> u64 {
+    memory(pid, "RssAnon:")
+}
+
+/// The most bytes of memory that a process has had so far, with what it has touched of shared memory.
+pub fn peak_memory(pid: i32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: i32, what: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
-    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("RssAnon");
+    let line = status.lines().find(|line| line.starts_with(what)).expect(what);
     line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("kilobytes") * 1024
 }

@@ -34,6 +34,78 @@ fn state(client: &mut Client, kind: &str, detail: &str) -> Option<String> {
     client.query_opt(alerts, &[&kind, &detail]).unwrap().map(|row| row.get(0))
 }
 
+/// NOTIFY takes 8,000 bytes. What taskq sends stays below 1,000, whatever the names, and no payload or error
+/// text is in it, so that no limit of theirs comes from there.
+#[test]
+fn e01_notifications_are_short_whatever_names_payloads_and_errors_there_are() {
+    // The other tests hold back the vacuum of this database, too.
+    let database = database("short", "taskq.vacuum_held_limit = '1 h'");
+    let (mut listener, mut client) = (database.connect(), database.connect());
+    listener.run("listen taskq_ready; listen taskq_alert");
+    // The characters that take most room in JSON.
+    let queues = ["q".repeat(63), "\"".repeat(63), "\\".repeat(63), "é".repeat(31), "🦀".repeat(15)];
+    for queue in &queues {
+        let limits = "{\"dead_letters_limit\": 0, \"oldest_ready_limit\": \"1 s\", \"unclaimed_limit\": \"1 s\", \"expired_leases_limit\": 0}";
+        client
+            .execute("select taskq.configure_queue($1, $2::text::jsonb)", &[queue, &limits])
+            .expect("configure");
+        let enqueue = "select taskq.enqueue(queue => $1, task_type => $1, unique_key => repeat('k', 512), payload => to_jsonb(repeat('x', 1048000)))";
+        let id: i64 = client.value(enqueue, &[queue]);
+        let fail = "select f.state from taskq.claim(1, array[$1]) c, taskq.fail(c.id, c.token, repeat('long error ', 1000), retry => false) f where c.id = $2";
+        assert_eq!(client.value::<String>(fail, &[queue, &id]), "dead");
+        client.execute(enqueue, &[queue]).expect("enqueue");
+    }
+    // Each queue is told of, and raises all that a queue can raise without the samples of ten minutes.
+    let mut told: Vec<(String, String)> = Vec::new();
+    eventually("all was told", 60, || {
+        let mut messages = listener.notifications();
+        let mut messages = messages.timeout_iter(Duration::from_secs(1));
+        while let Some(message) = messages.next().expect("listen") {
+            assert!(message.payload().len() < 1000, "{}", message.payload());
+            told.push((message.channel().to_owned(), message.payload().to_owned()));
+        }
+        let alert =
+            |kind: &str| told.iter().filter(|(_, payload)| payload.contains(kind)).count() >= queues.len();
+        let ready = |queue: &String| told.contains(&("taskq_ready".to_owned(), queue.clone()));
+        alert("dead_letters") && alert("oldest_ready") && alert("unclaimed") && queues.iter().all(ready)
+    });
+    let longest = told.iter().map(|(_, payload)| payload.len()).max();
+    assert!(longest > Some(250), "{longest:?}: the longest names were told of");
+    assert!(told.iter().all(|(_, payload)| !payload.contains("long error") && !payload.contains("kk")));
+}
+
+/// A session that sends faster than its client reads hangs in its own transaction, and so holds back vacuum.
+#[test]
+fn e03_a_listener_that_is_stuck_is_named() {
+    let database = database("stuck", "taskq.keeper = off");
+    let (mut client, mut deaf) = (database.connect(), database.connect());
+    let pid = deaf.pid();
+    deaf.run("set application_name = 'deaf'; listen taskq_ready");
+    // Not from taskq, which is never that loud.
+    eventually("it is stuck", 60, || {
+        client.run("select pg_notify('taskq_ready', repeat('x', 7900) || n) from generate_series(1, 1000) n");
+        client.value::<bool>(
+            "select exists (select from pg_stat_activity where pid = $1 and wait_event = 'ClientWrite' and backend_xmin is not null)",
+            &[&pid],
+        )
+    });
+    eventually("it is named", 60, || {
+        round(&mut client);
+        state(&mut client, "vacuum_held", "session %, deaf)").as_deref() == Some("open")
+    });
+    let advice: String =
+        client.value("select advice from taskq.health() where \"check\" = 'vacuum held back'", &[]);
+    assert!(advice.contains(&format!("pg_terminate_backend({pid})")), "{advice}");
+    // Producers go on meanwhile, and the advice helps.
+    client.run("select taskq.enqueue('t'); select taskq._wake()");
+    client.run(&format!("select pg_terminate_backend({pid})"));
+    drop(deaf);
+    eventually("it is over", 60, || {
+        round(&mut client);
+        state(&mut client, "vacuum_held", "session %, deaf)").as_deref() == Some("cleared")
+    });
+}
+
 /// One test for all, one after the other: each of them would hold back the others' database, too.
 #[test]
 fn the_alert_about_vacuum_names_who_holds_it_back() {

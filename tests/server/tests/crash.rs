@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use taskq_server_tests::{Random, Server, Session, eventually, pause};
+use taskq_server_tests::{Random, Server, Session, Stop, eventually, pause};
 
 /// What the clients were told, and what they tried.
 #[derive(Default)]
@@ -305,14 +305,43 @@ fn a_server_killed_under_load_loses_nothing_and_finishes_nothing_twice() {
 }
 
 #[test]
-fn with_asynchronous_commits_a_killed_server_is_consistent_although_it_may_lose_the_last() {
+fn f04_with_asynchronous_commits_a_killed_server_is_consistent_although_it_may_lose_the_last() {
     // The WAL writer is slow, so that something is lost indeed.
     let server = Server::start("crash2", &["synchronous_commit = off", "wal_writer_delay = '10 s'"]);
     crash(&server, 2, false);
 }
 
+/// A thousand enqueues without waiting for the disk, and the crash: those that are there are the first ones, and
+/// whole. With synchronous_commit they are all there.
 #[test]
-fn taskq_never_switches_synchronous_commit_off_and_no_table_is_unlogged() {
+fn f04_only_a_session_that_asks_for_it_may_lose_its_last_commits() {
+    let server = Server::start("async", &["taskq.keeper = off", "wal_writer_delay = '10 s'"]);
+    let mut client = server.database("app").connect();
+    client.run("alter table taskq.task set (autovacuum_enabled = off)");
+    client.run("checkpoint");
+    for asynchronous in [true, false] {
+        client.run(&format!("set synchronous_commit = {}", if asynchronous { "off" } else { "on" }));
+        let told: Vec<i64> = (0..1000).map(|_| client.value("select taskq.enqueue('t')", &[])).collect();
+        server.stop(Stop::Immediate);
+        server.start_again();
+        client = server.connect("app");
+        let kept: Vec<i64> = client.column("select id from taskq.task order by id", &[]);
+        if asynchronous {
+            // The WAL writer sleeps, so some of the last ones are gone.
+            assert!(kept.len() < told.len(), "nothing was lost: the test shows nothing");
+            assert_eq!(kept, told[..kept.len()], "a later one is there, and an earlier one is not");
+        } else {
+            assert_eq!(kept, told);
+        }
+        let (ids, tokens): (Vec<i64>, Vec<i64>) = client.claim(1000).into_iter().unzip();
+        assert_eq!(ids, kept, "all that is there can be claimed");
+        let completed = client.column::<i64>("select taskq.complete_many($1, $2)", &[&ids, &tokens]);
+        assert_eq!(completed.len(), kept.len());
+    }
+}
+
+#[test]
+fn f04_taskq_never_switches_synchronous_commit_off_and_no_table_is_unlogged() {
     let server = Server::start("durable", &["taskq.keeper = off"]);
     let database = server.database("durable");
     let mut client = database.connect();

@@ -2,7 +2,7 @@
 //! sessions do.
 
 use postgres::{Client, Error};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use taskq_server_tests::{Database, Random, Server, Session, Shared, eventually, pause};
@@ -241,6 +241,40 @@ fn many_new_groups_are_claimed_by_open_transactions_at_once() {
     }
     assert_eq!(client.column::<String>(UNSOUND, &[]), Vec::<String>::new());
     assert_eq!(client.value::<i64>("select count(*) from taskq.task where state = 'running'", &[]), 16);
+}
+
+#[test]
+fn a12_a_task_that_is_due_later_holds_nobody_of_its_group_up() {
+    const SESSIONS: usize = 12;
+    let database = SERVER.database("line");
+    let mut client = database.connect();
+    // The first of its group in every respect but one.
+    client.run("select taskq.enqueue('later', group_key => 'k', priority => 9, delay => '7 days')");
+    client.run("select count(taskq.enqueue('t', group_key => 'k')) from generate_series(1, 300)");
+    let running = AtomicUsize::new(0);
+    let work = || {
+        let mut client = database.connect();
+        let mut mine = 0;
+        while client.value::<i64>("select count(*) from taskq.done", &[]) < 300 {
+            let tasks = client.claim(3);
+            assert!(tasks.len() <= 1, "{tasks:?}");
+            for (id, token) in tasks {
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two of the group run");
+                running.fetch_sub(1, Ordering::SeqCst);
+                client.complete(id, token).expect("complete");
+                mine += 1;
+            }
+        }
+        mine
+    };
+    let each: Vec<i32> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..SESSIONS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a worker failed")).collect()
+    });
+    assert_eq!(each.iter().sum::<i32>(), 300, "{each:?}");
+    assert_eq!(client.column::<String>("select state from taskq.tasks", &[]), ["scheduled"]);
+    let order = "select bool_and(id > before) from (select id, lag(id, 1, 0::bigint) over (order by finished_at) as before from taskq.done) d";
+    assert!(client.value::<bool>(order, &[]), "they ran in their order");
 }
 
 /// Whoever waits is woken when a turn is passed on, and the figures are those of the table.

@@ -77,7 +77,7 @@ fn an_expired_lease_is_taken_back_without_any_client() {
 }
 
 #[test]
-fn the_last_lease_to_end_makes_a_dead_letter_like_that_of_fail() {
+fn b16_the_last_lease_to_end_makes_a_dead_letter_like_that_of_fail() {
     let database = SERVER.database("dies");
     let mut client = database.connect();
     let enqueue = "select taskq.enqueue('t', '{\"a\": [1]}', 'q', 7, max_retries => 0, unique_key => $1, headers => '{}')";
@@ -485,7 +485,7 @@ fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
 }
 
 #[test]
-fn a_heartbeat_at_a_fraction_of_the_lease_keeps_the_task() {
+fn b05_a_heartbeat_at_a_fraction_of_the_lease_keeps_the_task() {
     let database = SERVER.database("heartbeat");
     let mut client = database.connect();
     wait_for_keeper(&mut client);
@@ -508,7 +508,7 @@ fn a_heartbeat_at_a_fraction_of_the_lease_keeps_the_task() {
 }
 
 #[test]
-fn a_new_session_with_the_name_of_a_dead_worker_has_no_part_in_its_tasks() {
+fn b08_a_new_session_with_the_name_of_a_dead_worker_has_no_part_in_its_tasks() {
     let database = SERVER.database("names");
     let mut first = database.connect();
     wait_for_keeper(&mut first);

@@ -1,7 +1,7 @@
 //! Large and deep payloads, through the driver.
 
 use postgres::Client;
-use taskq_server_tests::{Session, Shared, sqlstate};
+use taskq_server_tests::{Session, Shared, peak_memory, sqlstate};
 
 static SERVER: Shared = Shared::new("payload", &["taskq.keeper = off"]);
 
@@ -21,7 +21,7 @@ fn enqueue(client: &mut Client, payload: &str) -> Result<i64, postgres::Error> {
 }
 
 #[test]
-fn json_of_6000_levels_goes_through_every_verb_unchanged() {
+fn d05_json_of_6000_levels_goes_through_every_verb_unchanged() {
     let database = SERVER.database("deep");
     let mut client = database.connect();
     let deep = nested(6000);
@@ -64,10 +64,11 @@ fn json_of_6000_levels_goes_through_every_verb_unchanged() {
 }
 
 #[test]
-fn json_that_is_too_deep_is_refused_and_the_session_lives_on() {
+fn d05_json_that_is_too_deep_is_refused_and_the_session_lives_on() {
     let database = SERVER.database("toodeep");
     let mut client = database.connect();
     assert_eq!(sqlstate(enqueue(&mut client, &nested(200_000))), "54001");
+    assert_eq!(sqlstate(enqueue(&mut client, &nested(20_000))), "54001");
     enqueue(&mut client, "1").expect("enqueue");
     assert_eq!(client.claim(9).len(), 1);
 }
@@ -128,4 +129,93 @@ fn a_claim_of_large_payloads_stops_at_16_megabytes_and_later_ones_get_the_rest()
     }
     assert_eq!(sizes, [16, 16, 9]);
     assert_eq!(ids, (1..=41).collect::<Vec<i64>>());
+}
+
+#[test]
+fn d05_a_payload_of_a_million_keys_goes_through_every_verb() {
+    let database = SERVER.database("wide");
+    let mut client = database.connect();
+    client.run("set taskq.max_payload_bytes = '100MB'");
+    client
+        .run("create table wide as select jsonb_object_agg(n, n) as doc from generate_series(1, 1000000) n");
+    client.run("select taskq.enqueue('t', doc, max_retries => 0) from wide");
+    let same = "select payload = doc from wide, ";
+    assert!(client.value::<bool>(&format!("{same} taskq.claim(1)"), &[]));
+    client.run("select f.* from taskq.task t, taskq.fail(t.id, t.token, 'x') f");
+    assert!(client.value::<bool>(&format!("{same} taskq.dead_letters"), &[]));
+    client.run("select * from taskq.redrive('*')");
+    client.run("select taskq.complete(c.id, c.token, doc) from wide, taskq.claim(1) c");
+    let same = "select payload = doc and result = doc from wide, taskq.finished";
+    assert!(client.value::<bool>(same, &[]));
+}
+
+/// A verb that followed the levels of a payload, by itself or by a function of PostgreSQL, would need
+/// stack for each of them. The payload is made in a session that may use much of it, and handled by one
+/// that may use next to none.
+#[test]
+fn d05_no_verb_needs_stack_for_the_levels_of_a_payload() {
+    let database = SERVER.database("stack");
+    let mut client = database.connect();
+    client.run("set max_stack_depth = '7MB'; create table deep (doc jsonb, tasks jsonb)");
+    let insert = "insert into deep select $1::text::jsonb, jsonb_build_array(jsonb_build_object('task_type', 't', 'payload', $1::text::jsonb))";
+    // As deep as PostgreSQL reads with 7 MB.
+    let mut levels = 40_000;
+    while client.execute(insert, &[&nested(levels)]).is_err() {
+        levels -= 2_000;
+    }
+    assert!(levels > 15_000, "{levels} levels");
+    let mut client = database.connect();
+    client.run("set max_stack_depth = '100kB'");
+    // It is enough for 300 levels or so.
+    assert_eq!(sqlstate(enqueue(&mut client, &nested(1_000))), "54001");
+    client.run("select taskq.enqueue('t', doc, headers => doc, max_retries => 0) from deep");
+    let running = "(select id, token from taskq.task where state = 'running') t";
+    let every_verb = [
+        "select m from deep, taskq.enqueue_many(tasks) m",
+        "select taskq.enqueue('k', doc, unique_key => 'k') from deep",
+        "select taskq.enqueue('k', doc, headers => doc, unique_key => 'k', on_conflict => 'replace') from deep",
+        "select taskq.schedule('s', '@daily', 't', doc) from deep",
+        "select payload from taskq.claim(1)",
+        &format!("select e from deep, {running}, taskq.extend(t.id, t.token, progress => doc) e"),
+        &format!("select f from {running}, taskq.fail(t.id, t.token, 'x') f"),
+        "select * from taskq.redrive('*')",
+        "select payload from taskq.claim(1)",
+        &format!("select taskq.release(t.id, t.token) from {running}"),
+        "select payload from taskq.claim(3)",
+        &format!("select taskq.complete(t.id, t.token, doc) from deep, {running} where t.id = (select min(id) from taskq.task)"),
+        &format!("select taskq.cancel(t.id, force => true) from {running} where t.id = (select min(id) from taskq.task)"),
+        &format!("select c from (select array_agg(t.id) as ids, array_agg(t.token) as tokens, array_agg(doc) as docs from deep, {running}) a,
+                  taskq.complete_many(ids, tokens, docs) c"),
+        "select state, result from taskq.finished",
+        "select s.* from taskq.done d, taskq.status(d.id) s",
+        "call taskq.maintain()",
+    ];
+    for sql in every_verb {
+        if sql.starts_with("call") {
+            client.run(sql);
+        } else {
+            let count =
+                client.value::<i64>(&format!("with a as materialized ({sql}) select count(*) from a"), &[]);
+            assert!(count > 0, "{sql}");
+        }
+    }
+    let same = "select count(*) from taskq.done, deep where pg_column_size(payload) = pg_column_size(doc)";
+    assert!(client.value::<i64>(same, &[]) >= 2);
+}
+
+#[test]
+fn a_claim_of_large_payloads_takes_memory_for_16_megabytes_of_them_and_not_for_all() {
+    let database = SERVER.database("bounded");
+    let mut client = database.connect();
+    client.run(
+        "select taskq.enqueue('t', to_jsonb(repeat(md5(n::text), 31000))) from generate_series(1, 300) n",
+    );
+    let pid = client.pid();
+    // One that takes little first, so that the rest of what a session needs is there.
+    assert_eq!(client.query("select from taskq.claim(1)", &[]).expect("claim").len(), 1);
+    let before = peak_memory(pid);
+    let claimed = client.query("select count(payload) from taskq.claim(1000)", &[]).expect("claim");
+    assert_eq!(claimed[0].get::<_, i64>(0), 16);
+    let more = peak_memory(pid) - before;
+    assert!(more < 100 * MEGABYTE as u64, "{more} bytes more for a claim of 16 MB, with 300 MB waiting");
 }

@@ -96,8 +96,125 @@ fn produce(server: &Server, stop: &AtomicBool) -> Vec<i64> {
     acknowledged
 }
 
+/// Ten tasks run on the primary when it is lost: the new one takes each of them back, once.
+fn tasks_of_the_lost_primary(synchronous: bool) {
+    let name = if synchronous { "ten_sync" } else { "ten_async" };
+    let primary = Server::start(name, &[]);
+    let database = primary.database("app");
+    let mut client = database.connect();
+    let standby = primary.standby(&format!("{name}_s"), &["synchronous_standby_names = ''"]);
+    let kind = if synchronous { "sync" } else { "async" };
+    if synchronous {
+        client.run("alter system set synchronous_standby_names = 'standby'");
+        client.run("select pg_reload_conf()");
+    }
+    eventually("the standby follows", 30, || {
+        let follows =
+            "select exists (select from pg_stat_replication where sync_state = $1 and state = 'streaming')";
+        client.value(follows, &[&kind])
+    });
+    client.run("select taskq.enqueue('t') from generate_series(1, 12)");
+    // The primary must not be the one that takes them back.
+    let rows = client.query("select id, token from taskq.claim(10, lease => '6 s')", &[]).expect("claim");
+    let claimed: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    if !synchronous {
+        // What the standby has not got yet when the primary is lost, is lost. (It has it here.)
+        wait_until_replayed(&mut client, &mut standby.connect("app"));
+    }
+    primary.kill();
+    standby.promote();
+    let mut client = standby.connect("app");
+    let keepers = "select count(*) from pg_stat_activity where backend_type = 'taskq keeper'";
+    eventually("the new primary has a keeper", 10, || client.value::<i64>(keepers, &[]) == 1);
+    let running = "select count(*) from taskq.task where state = 'running'";
+    eventually("all are taken back", 40, || client.value::<i64>(running, &[]) == 0);
+    let once = "select count(*) from taskq.task
+                     where id = any($1) and attempt = 1 and jsonb_array_length(errors) = 1 and errors -> 0 ->> 'error' = 'lease expired'";
+    let ids: Vec<i64> = claimed.iter().map(|(id, _)| *id).collect();
+    assert_eq!(client.value::<i64>(once, &[&ids]), 10);
+    // The workers of the lost primary are told so, and all tasks are done by others, once.
+    let (id, token) = claimed[0];
+    assert_eq!(sqlstate(client.complete(id, token)), "TQ001");
+    let again = client.claim(100);
+    assert_eq!(again.len(), 12);
+    for (id, token) in again {
+        client.complete(id, token).expect("complete");
+    }
+    assert_eq!(client.value::<i64>("select count(distinct id) from taskq.done", &[]), 12);
+    assert_eq!(client.value::<i64>("select count(*) from taskq.done", &[]), 12);
+}
+
 #[test]
-fn with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost() {
+fn f03_what_ran_on_the_lost_primary_is_taken_back_once_by_a_synchronous_standby() {
+    tasks_of_the_lost_primary(true);
+}
+
+#[test]
+fn f03_what_ran_on_the_lost_primary_is_taken_back_once_by_an_asynchronous_standby() {
+    tasks_of_the_lost_primary(false);
+}
+
+/// A standby with hot_standby_feedback asks its primary to keep what a query there still sees.
+#[test]
+fn a_standby_that_holds_back_vacuum_is_named() {
+    let primary = Server::start("feedback", &["taskq.vacuum_held_limit = '1 s'", "wal_keep_size = '64MB'"]);
+    let database = primary.empty_database("app");
+    // The rounds of the duty are this test's.
+    primary.connect("postgres").run("alter database app set taskq.keeper = off");
+    let mut client = database.connect();
+    client.run("create extension taskq");
+    let feedback = ["hot_standby_feedback = on", "wal_receiver_status_interval = '1 s'"];
+    let standby = primary.standby("feedback_s", &feedback);
+    let mut reader = standby.connect("app");
+    let held = |client: &mut Client, detail: &str, state: &str| {
+        eventually(&format!("{detail} {state}"), 60, || {
+            client.run("select pg_current_xact_id()");
+            client.run("select taskq._run_duty('alert')");
+            let alert = "select state from taskq.alerts where kind = 'vacuum_held' and detail = $1 order by id desc limit 1";
+            let row = client.query_opt(alert, &[&detail]).expect("alerts");
+            row.is_some_and(|row| row.get::<_, String>(0) == state)
+        });
+        let health =
+            "select ok, value, coalesce(advice, '') from taskq.health() where \"check\" = 'vacuum held back'";
+        let row = client.query_one(health, &[]).expect("health");
+        (row.get::<_, bool>(0), row.get::<_, Option<String>>(1).unwrap_or_default(), row.get::<_, String>(2))
+    };
+    let dead = "create table if not exists probe (); insert into probe default values; delete from probe";
+    let kept = |client: &mut Client| {
+        client.run("vacuum probe");
+        client.value::<i64>("select pg_relation_size('probe')", &[]) > 0
+    };
+
+    reader.run("begin isolation level repeatable read; select count(*) from taskq.tasks");
+    let (ok, value, advice) = held(&mut client, "standby standby", "open");
+    assert!(!ok && value.contains("standby standby") && advice.contains("hot_standby_feedback"), "{advice}");
+    client.run(dead);
+    assert!(kept(&mut client), "it really is held back");
+    reader.run("commit");
+    let (ok, ..) = held(&mut client, "standby standby", "cleared");
+    assert!(ok);
+    eventually("vacuum works again", 30, || !kept(&mut client));
+
+    // With a slot it is the slot that holds it back, also while the standby is away.
+    client.run("select pg_create_physical_replication_slot('second')");
+    reader.run("alter system set primary_slot_name = 'second'");
+    reader.run("select pg_reload_conf()");
+    let active = "select active from pg_replication_slots where slot_name = 'second'";
+    eventually("the standby uses its slot", 60, || client.value(active, &[]));
+    reader.run("begin isolation level repeatable read; select count(*) from taskq.tasks");
+    let (ok, value, advice) = held(&mut client, "replication slot second", "open");
+    assert!(!ok && value.contains("replication slot second"), "{value}");
+    assert!(advice.contains("pg_drop_replication_slot('second')"), "{advice}");
+    standby.kill();
+    let (ok, value, _) = held(&mut client, "replication slot second", "open");
+    assert!(!ok && value.contains("replication slot second"), "{value}");
+    eventually("the slot is free", 60, || !client.value::<bool>(active, &[]));
+    client.run("select pg_drop_replication_slot('second')");
+    assert!(held(&mut client, "replication slot second", "cleared").0);
+}
+
+#[test]
+fn f03_with_a_synchronous_standby_nothing_that_was_acknowledged_is_lost() {
     let primary = Server::start("sync", &["synchronous_commit = on"]);
     let database = primary.database("app");
     let standby = primary.standby("sync_standby", &["synchronous_standby_names = ''"]);

@@ -248,7 +248,7 @@ fn as_many_return_as_tasks_became_claimable() {
 }
 
 #[test]
-fn a_task_between_an_empty_claim_and_the_wait_is_not_missed() {
+fn e05_a_task_between_an_empty_claim_and_the_wait_is_not_missed() {
     let (database, mut producer) = set_up("between");
     let mut worker = database.connect();
     for round in 0..150 {

@@ -151,7 +151,7 @@ fn a_paused_queue_is_not_told_of_before_it_is_resumed() {
 }
 
 #[test]
-fn the_producer_itself_notifies_nobody() {
+fn e06_the_producer_itself_notifies_nobody() {
     let database = SERVER.empty_database("silent");
     let mut client = database.connect();
     client.run("alter database silent set taskq.keeper = off");
@@ -199,7 +199,7 @@ fn prepared_transactions_and_ended_leases_are_found_and_told_of() {
 }
 
 #[test]
-fn a_burst_is_told_of_ten_times_a_second_at_most() {
+fn e03_a_burst_is_told_of_ten_times_a_second_at_most() {
     const SESSIONS: usize = 4;
     let (database, mut listener, mut client) = set_up("burst");
     let begin = Instant::now();
@@ -235,6 +235,94 @@ fn a_burst_is_told_of_ten_times_a_second_at_most() {
     client.run("commit");
     let messages = heard(&mut listener, SOON);
     assert!((1..=2).contains(&messages.len()) && messages[0] == "large", "{messages:?}");
+}
+
+/// A worker that listens, claims, and sleeps until it hears something: whenever the producer begins, enqueues
+/// and commits, the worker has the task with its first claim or with the one after a message.
+#[test]
+fn e05_a_worker_that_listens_before_it_claims_misses_nothing() {
+    let (database, _listener, mut producer) = set_up("between");
+    let steps = ["begin", "select taskq.enqueue('t', queue => 'work')", "commit"];
+    // How many of the producer's steps come before LISTEN, and how many before the claim.
+    for (before_listen, before_claim) in
+        (0..=3).flat_map(|listen| (listen..=3).map(move |claim| (listen, claim)))
+    {
+        let mut worker = database.connect();
+        let mut run = |from: usize, to: usize| steps[from..to].iter().for_each(|step| producer.run(step));
+        run(0, before_listen);
+        worker.run("listen taskq_ready");
+        run(before_listen, before_claim);
+        let claim = "select id from taskq.claim(1, array['work'])";
+        let mut claimed = worker.column::<i64>(claim, &[]);
+        run(before_claim, 3);
+        assert_eq!(claimed.len(), usize::from(before_claim == 3), "{before_listen}, {before_claim}");
+        if claimed.is_empty() {
+            hears(&mut worker, "work");
+            claimed = worker.column::<i64>(claim, &[]);
+        }
+        assert_eq!(claimed.len(), 1, "{before_listen}, {before_claim}");
+    }
+}
+
+/// What was rolled back to a savepoint never was: nobody is told of it, and it is not counted.
+#[test]
+fn a06_what_is_rolled_back_to_a_savepoint_is_neither_told_of_nor_counted() {
+    let (_database, mut listener, mut client) = set_up("savepoint");
+    client.run("select taskq.enqueue('t', queue => 'q')");
+    assert_eq!(heard(&mut listener, SOON), ["q"]);
+    let counts = "select string_agg(format('%s %s %s', queue, ready, running), ', ' order by queue) from taskq.queues where queue <> 'first'";
+    assert_eq!(client.value::<String>(counts, &[]), "q 1 0");
+    client.run("begin; savepoint a; select taskq.enqueue('t', queue => 'ghost', unique_key => 'k')");
+    client.run("select from taskq.claim(1, array['q']); rollback to a");
+    client.run("savepoint b; select taskq.enqueue('t', queue => 'ghost'); release b; rollback to a");
+    client.run("select taskq.enqueue('t', queue => 'kept')");
+    client.run("commit");
+    // (The claim was given back: whoever was told of q before need not be told again.)
+    let messages = heard(&mut listener, SOON);
+    assert!(messages.contains(&"kept".to_owned()), "{messages:?}");
+    assert!(!messages.contains(&"ghost".to_owned()), "{messages:?}");
+    assert_eq!(client.value::<String>(counts, &[]), "kept 1 0, q 1 0");
+    assert!(client.value::<bool>("select bool_and(exact) from taskq.queues", &[]));
+    client.run("begin; select taskq.enqueue('t', queue => 'ghost'); rollback");
+    assert_eq!(heard(&mut listener, 1.0), [""; 0]);
+}
+
+/// A listener that never reads what it is told.
+#[test]
+fn e03_a_listener_that_never_reads_hinders_neither_producers_nor_vacuum() {
+    let (database, _heard, mut client) = set_up("deaf");
+    // Nothing reads from its socket before it is asked again.
+    let mut deaf = database.connect();
+    let pid = deaf.pid();
+    deaf.run("listen taskq_ready");
+    let begin = Instant::now();
+    for _ in 0..40 {
+        client.run(
+            "select count(*) from taskq.enqueue_many(
+               (select jsonb_agg('{\"task_type\": \"t\", \"queue\": \"many\"}'::jsonb) from generate_series(1, 5000)))",
+        );
+    }
+    client.run("select taskq.purge('ready', 'many')");
+    let rest = "select count(*) from taskq.task where queue = 'many'";
+    while client.value::<i64>(rest, &[]) > 0 {
+        client.run("select taskq.purge('ready', 'many')");
+    }
+    // It has no transaction, so its snapshot holds back nothing.
+    let idle = "select state = 'idle' and backend_xmin is null and backend_xid is null from pg_stat_activity where pid = $1";
+    eventually("it is idle", 30, || client.value::<bool>(idle, &[&pid]));
+    let dead = "select pg_stat_get_dead_tuples('taskq.task'::regclass)";
+    eventually("vacuum removes what is dead", 60, || {
+        client.run("vacuum taskq.task");
+        client.value::<i64>(dead, &[]) == 0
+    });
+    let size = "select pg_relation_size('taskq.task') < 1000000";
+    eventually("the table is small again", 60, || {
+        client.run("vacuum (truncate) taskq.task");
+        client.value::<bool>(size, &[])
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let told = heard(&mut deaf, 1.0).len();
+    assert!((1..=(10.0 * seconds) as usize + 2).contains(&told), "{told} messages in {seconds} s");
 }
 
 #[test]

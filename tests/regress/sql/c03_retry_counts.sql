@@ -1,0 +1,39 @@
+-- C03: max_retries is the number of runs after the first, whichever way a run goes wrong; there is no run without a first.
+\set ECHO none
+\getenv here PG_ABS_SRCDIR
+\set begin :here '/begin.sql'
+\i :begin
+\set ECHO all
+select test.freeze();
+create function test.runs(max_retries integer, expire boolean) returns integer language plpgsql as $$
+declare
+  v_id bigint := taskq.enqueue('t', max_retries => runs.max_retries);
+  v_runs integer := 0;
+begin
+  while exists (select from taskq.claim()) loop
+    v_runs := v_runs + 1;
+    if runs.expire then
+      perform test.pass('5 min');
+      perform taskq._recover(10);
+    else
+      perform taskq.fail(v_id, test.token(v_id), retry_in => '0');
+    end if;
+  end loop;
+  assert (select s.state = 'dead' and s.attempt = v_runs from taskq.status(v_id) s);
+  return v_runs;
+end
+$$;
+select r, test.runs(r, false) as runs_that_fail, test.runs(r, true) as runs_that_expire from unnest('{0, 1, 2, 5}'::int[]) r;
+-- none is the default: 3; or the setting of the type
+select test.runs(null, false), test.runs(null, true);
+select taskq.configure_type('t', '{"max_retries": 0}') ->> 'max_retries' as max_retries;
+select test.runs(null, false), test.runs(null, true), test.runs(1, false), test.runs(1, true);
+select taskq.configure_type('t', '{"max_retries": null}') ->> 'max_retries' as max_retries;
+select test.runs(null, false), test.runs(null, true);
+-- a failure that says so ends it at the first run
+select test.running('r', 5) as id \gset
+select state from taskq.fail(:id, test.token(:id), retry => false);
+-- "not even once" cannot be said
+select taskq.enqueue('t', max_retries => -1);
+select test.error('select taskq.enqueue_many(''[{"task_type": "t", "max_retries": -1}]'')'),
+       test.error('select taskq.configure_type(''t'', ''{"max_retries": -1}'')');

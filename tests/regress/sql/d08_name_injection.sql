@@ -1,0 +1,35 @@
+-- D08: names are kept as they are, whatever characters they have, and put into no SQL.
+\set ECHO none
+\getenv here PG_ABS_SRCDIR
+\set begin :here '/begin.sql'
+\i :begin
+\set ECHO all
+-- what is accepted comes back unchanged, everywhere a name goes
+create temp table good (n serial, name text);
+insert into good (name) values
+  ('a'), ('A'), ('ä'), (' '), ('a''b'), ('a"b'), ('a;drop table taskq.task;--'), ('$$'), ('$1'), ('%s'), ('%I %L'),
+  ('\'), ('\n'), ('pg_temp'), ('taskq'), ('null'), ('NULL'), ('*'), ('a,b'), ('{a}'), ('日本語'), ('🦀'),
+  (repeat('x', 63)), (repeat('é', 31)), (repeat('é', 31) || 'x'), (U&'\00A0'), (U&'\200B'), (U&'\202E');
+select count(*), count(distinct name), max(octet_length(name)) as longest from good;
+select count(taskq.enqueue(name, queue => name, unique_key => name)) from good;
+select name, t.id is null as missing
+  from good left join taskq.task t on t.task_type = good.name and t.queue = good.name and t.unique_key = good.name
+ where t.id is null;
+select count(*) from good, taskq.claim(1, array[name], name) c where c.task_type = name and c.queue = name;
+select count(*) from good join taskq.running r on r.queue = name and r.worker = name and r.task_type = name;
+select count(*) from taskq.queues join good on queue = name where running = 1;
+select count(taskq.configure_queue(name, '{"dead_letters_limit": 1}')), count(taskq.configure_type(name, jsonb_build_object('queue', name))) from good;
+select count(*) from good join taskq.task_types on task_type = name and queue = name;
+select count(taskq.pause(name)), count(taskq.resume(name)) from good;
+select sum(r.redriven) from good, taskq.redrive(queue => name, task_type => name) r where name <> '*';
+select sum(taskq.purge('ready', name, name)) from good;
+select count(taskq.once(name, name)) from good;
+-- in bulk
+select count(*) from taskq.enqueue_many((select jsonb_agg(jsonb_build_object('task_type', name, 'queue', name)) from good));
+select count(*) from good join taskq.task t on t.task_type = name and t.queue = name where t.state = 'waiting';
+
+-- everything is still there
+select to_regclass('taskq.task') is not null as task, count(*) from pg_namespace where nspname ~ 'drop|%|\$';
+
+-- upper and lower case are two queues
+select queue, running, ready from taskq.queues where queue in ('a', 'A') order by queue;
