@@ -339,8 +339,8 @@ fn g10_without_a_free_worker_slot_there_is_one_warning_and_the_keeper_comes_when
 
 #[test]
 fn g10_a_server_whose_worker_slots_are_all_used_starts_and_has_its_keeper_once_there_are_more() {
-    // The only one is the launcher's.
-    let server = Server::start("full", &["max_worker_processes = 1"]);
+    // One for each launcher: that of logical replication, and ours.
+    let server = Server::start("full", &["max_worker_processes = 2"]);
     let database = server.database("full");
     let warnings = || server.log().matches("found no free background worker slot").count();
     eventually("there is a warning", 20, || warnings() > 0);
