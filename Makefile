@@ -5,7 +5,7 @@ PROFILE ?= release
 export PG PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench install installcheck psql prerequisites build lint unit regress isolation server readme freeze upgrade-script clean distclean
+.PHONY: help demo test bench install installcheck psql prerequisites build lint unit regress isolation security server clients readme freeze upgrade-script clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ regress: ## tests of the contract (pg_regress); TESTS="a b", ACCEPT=1
 	@STAGE=regress tests/run.sh
 isolation: ## tests of races between two sessions
 	@STAGE=isolation tests/run.sh
+security: ## pgspot over the SQL scripts
+	@STAGE=security tests/run.sh
+clients: ## the README's drivers, and all through PgBouncer
+	@STAGE=clients tests/run.sh
 server: ## tests that start servers of their own
 	@STAGE=server tests/run.sh
 readme: ## what the README shows

@@ -289,6 +289,7 @@ comment on function taskq._announce(taskq.alert, text, bigint, timestamptz) is
 -- these do not count any more, so it clears, and a new one is raised only when others exceed the
 -- limit again. Any other stays open, silent, until its figure is back.
 -- Errors: 22023 if there is no such alert.
+-- Locks: the row of alert, then the rows of dead_letter by rising id.
 -- Writes: alert, dead_letter.
 create function taskq.acknowledge(alert_id bigint) returns void
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -305,8 +306,13 @@ begin
   end if;
   update taskq.alert a set acknowledged_at = v_now, acknowledged_by = session_user where a.id = v_alert.id;
   if v_alert.cleared_at is null and v_alert.kind = 'dead_letters' then
-    update taskq.dead_letter d set acknowledged_at = v_now
-     where d.queue = v_alert.queue and d.acknowledged_at is null;
+    with seen as materialized (
+      select d.id from taskq.dead_letter d
+       where d.queue = v_alert.queue and d.acknowledged_at is null
+       order by d.id
+         for no key update
+    )
+    update taskq.dead_letter d set acknowledged_at = v_now from seen s where d.id = s.id;
   end if;
 end
 $$;

@@ -165,10 +165,10 @@ begin
       returning d.*
     )
     insert into taskq.archive (id, queue, task_type, state, priority, attempt, max_retries, enqueued_at, run_at,
-                               claimed_at, finished_at, worker, unique_key, cancel_reason, payload, headers,
+                               claimed_at, finished_at, worker, unique_key, group_key, cancel_reason, payload, headers,
                                progress, result, errors, early)
     select g.id, g.queue, g.task_type, g.state, g.priority, g.attempt, g.max_retries, g.enqueued_at, g.run_at,
-           g.claimed_at, g.finished_at, g.worker, g.unique_key, g.cancel_reason, g.payload, g.headers,
+           g.claimed_at, g.finished_at, g.worker, g.unique_key, g.group_key, g.cancel_reason, g.payload, g.headers,
            g.progress, g.result, g.errors, true
       from gone g
     $sql$, _move_early.part, _move_early.condition);

@@ -109,8 +109,9 @@ comment on function taskq._run_duty(text) is
 create procedure taskq.maintain()
   language plpgsql as $$
 declare
-  v_duty text;
-  v_rows bigint;
+  -- the caller's search_path holds here, for types and operators as well
+  v_duty pg_catalog.text;
+  v_rows pg_catalog.int8;
 begin
   commit;  -- refuses at once in a transaction block
   -- (alert last: it looks how late the others are)
@@ -119,7 +120,7 @@ begin
     for v_round in 1..100 loop
       v_rows := taskq._run_duty(v_duty);
       commit;
-      exit when v_rows = 0;
+      exit when v_rows operator(pg_catalog.=) 0;
     end loop;
   end loop;
 end

@@ -91,7 +91,8 @@ comment on function taskq.redrive is
 -- running ones. Finished ones are forgotten in the archive, too.
 --   older_than  only those that died, finished or were enqueued longer ago
 -- Returns how many. Errors: 22023.
--- Locks: the rows of task by rising id, passing by those that others have locked.
+-- Locks: the rows of task or dead_letter by rising id, passing by waiting tasks that others have locked;
+--   of finished tasks, waits for another purge of such.
 -- Writes: dead_letter, done and archive, or task, unique_key and parked.
 create function taskq.purge(
   state      text,
@@ -120,11 +121,20 @@ begin
   end if;
 
   if purge.state = 'dead' then
-    delete from taskq.dead_letter d
-     where (purge.queue is null or d.queue = purge.queue) and (purge.task_type is null or d.task_type = purge.task_type)
-       and d.died_at < v_before;
+    -- in the order of ids, so that two of these, or one and acknowledge, never wait for each other in a circle
+    with doomed as materialized (
+      select d.id from taskq.dead_letter d
+       where (purge.queue is null or d.queue = purge.queue) and (purge.task_type is null or d.task_type = purge.task_type)
+         and d.died_at < v_before
+       order by d.id
+         for update
+    )
+    delete from taskq.dead_letter d using doomed m where d.id = m.id;
     get diagnostics v_count = row_count;
   elsif purge.state in ('succeeded', 'cancelled') then
+    -- One at a time: by different filters the same rows are found in different orders. (The archive duty
+    -- passes by rows that are locked, and nobody else deletes any.)
+    perform pg_advisory_xact_lock(1952539499, 1886745191);  -- "purg"
     delete from taskq.done f
      where f.state = purge.state and (purge.queue is null or f.queue = purge.queue)
        and (purge.task_type is null or f.task_type = purge.task_type) and f.finished_at < v_before;

@@ -29,8 +29,24 @@
 -- so a claim changes no indexed column and is a heap-only update (HOT): no index
 -- is written. The fillfactor leaves room on the page for the new versions, which are larger.
 --
+-- Lock order. Whatever waits for locks takes them in this order, so that nobody waits in a circle:
+--   1. settings (queue, task_type, schedule), then claim_gate
+--   2. rows of task, by rising id
+--   3. rows of alert, then dead_letter, by rising id; finished ones: one purge at a time
+--   4. what belongs to these tasks: slot and rate_token, group_turn, parked
+--   5. unique_key by type and key, once_key
+-- Outside of this order nobody waits: claim, recover, the keeper's duties, purge of waiting tasks, redrive
+-- of dead letters, and the turn that goes to the next task of a group pass by rows that others have
+-- locked. Freeing a key waits for nobody, as only the task that holds it does so. One step goes
+-- back from 5 to 2: enqueue with on_conflict => 'replace' waits for the task that holds the key; who
+-- ends that task asks for no key but that task's own. Two verbs in one transaction can
+-- break the order all the same: 40P01, to be repeated.
+--
 -- Nobody but the extension's owner reads or writes these tables: the functions
 -- are the way in (files enqueue, claim, finish ...), the views the way to look.
+
+-- For the rest of the script: nobody's objects come before PostgreSQL's own. Everything of ours is named in full.
+set local search_path = pg_catalog, pg_temp;
 
 do $$
 begin

@@ -124,10 +124,10 @@ begin
     perform taskq._check_name('queue', estimate.queue);
   end if;
   select t.* into v_settings from taskq.task_type t where t.name = v_type;
-  estimate.queue := coalesce(estimate.queue, v_settings.queue, 'default');
+  queue := coalesce(estimate.queue, v_settings.queue, 'default');
   -- behind all that are due now: any id that is there is lower
-  estimate.tasks_ahead := taskq._tasks_ahead(estimate.queue, coalesce(v_settings.priority, 0), v_now, 9223372036854775807, v_now);
-  select e.start_at, e.finish_at into estimate.expected_start_at, estimate.expected_finish_at
+  tasks_ahead := taskq._tasks_ahead(estimate.queue, coalesce(v_settings.priority, 0), v_now, 9223372036854775807, v_now);
+  select e.start_at, e.finish_at into expected_start_at, expected_finish_at
     from taskq._expect(estimate.queue, v_type, estimate.tasks_ahead, v_now, v_now) e;
 end
 $$;

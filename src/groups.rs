@@ -3,8 +3,8 @@
 //! The turn of a group is a row that a claim locks, passing by those that others have locked, and gives
 //! to the task that it takes. A due task that meets a taken turn is parked, once: later claims do not
 //! read it. Whoever ends the task that has the turn gives the turn back first, and then, in a new
-//! snapshot, lets the first parked task of the group return. (Locks are taken in this order: task,
-//! turn, parked. Nobody who holds a turn waits for anything, but for its own task's end.)
+//! snapshot, lets the first parked task of the group return. (The lock order is in `sql/schema.sql`. Nobody
+//! who holds a turn waits for anything, but for its own task's end.)
 
 use crate::call::Call;
 use crate::changes::{self, Place};

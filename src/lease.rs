@@ -1,7 +1,6 @@
 //! The end of a lease that is not a success: failure, release, expiry. And `taskq.extend`.
 //!
-//! Lock order, for every verb: rows of `taskq.task` by rising id, then what belongs to them
-//! (`dead_letter`, `done`, `unique_key`).
+//! The lock order is written down in `sql/schema.sql`.
 
 use crate::call::Call;
 use crate::checks;

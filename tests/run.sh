@@ -34,6 +34,10 @@ stage_server() {   # tests in Rust that start servers of their own; they mostly 
         cargo test -p taskq-server-tests --no-fail-fast "${tests[@]/#/--test=}" -- --test-threads=5
 }
 stage_docker() { tests/docker/run.sh; }   # the image, without a container engine
+stage_security() { tests/security/run.sh; }
+stage_clients() {   # drivers and a pooler
+    tools/prerequisites.sh clients && CONF='fsync = off' tools/cluster.sh run clients tests/clients/run.sh
+}
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 # The contract, the races and the life cycle on another version of PostgreSQL.
@@ -55,7 +59,7 @@ stage_pg_upgrade() {   # from this version of PostgreSQL to the newest
 
 stop_all() {
     local name
-    for name in regress isolation demotest readme; do stop_server "$RUN/$name/data" fast; done
+    for name in regress isolation clients demotest readme; do stop_server "$RUN/$name/data" fast; done
     stop_servers "$RUN/test" immediate
     rm -rf "$RUN/test"
 }
@@ -79,7 +83,7 @@ count() {
          END { print p + 0, f + 0 }' "$1"
 }
 
-all='lint build pgrx regress isolation server demo readme pg16 pg18 pg_upgrade docker'
+all='lint build pgrx security regress isolation server model soak clients observe demo readme pg16 pg18 pg_upgrade docker'
 stages=${STAGE:-$all}
 # Another version is tested for itself, and what is the same for all is left to 15.
 [[ -n ${STAGE:-} || $PG == 15 ]] || stages='lint build pgrx regress isolation server'

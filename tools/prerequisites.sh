@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need, on a Debian 12 that has only Rust; elsewhere it says what
-# is missing. It looks first and is done at once when everything is there.
+# is missing. It looks first and is done at once when everything is there. With the argument `clients`, also what
+# the drivers' programs of the README need.
 set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -39,6 +40,12 @@ if [[ $(id -u) == 0 && $PG == 15 ]]; then   # to build the container image witho
 fi
 need util-linux have flock
 need util-linux have setpriv
+if [[ ${1:-} == clients ]]; then
+    need nodejs have node
+    need npm have npm
+    need openjdk-17-jdk-headless have javac
+    need libpostgresql-jdbc-java test -e /usr/share/java/postgresql.jar
+fi
 [[ $(id -u) != 0 ]] || need sudo have sudo   # cargo pgrx test changes to the servers' user with it
 if ! cargo_pgrx > /dev/null; then
     need pkg-config pkg-config --version

@@ -58,11 +58,29 @@ pub fn accept_signals() {
     }
 }
 
+/// Settings that the owner of a database could give to its sessions (ALTER DATABASE ... SET), who need not
+/// be a superuser, as this process is: objects of theirs must not stand before PostgreSQL's own, and
+/// duties must be able to write and to wait.
+const SETTINGS: [(&CStr, &CStr); 8] = [
+    (c"search_path", c"pg_catalog, pg_temp"),
+    (c"row_security", c"on"),
+    (c"statement_timeout", c"0"),
+    (c"lock_timeout", c"0"),
+    (c"idle_in_transaction_session_timeout", c"0"),
+    (c"default_transaction_isolation", c"read committed"),
+    (c"default_transaction_read_only", c"off"),
+    (c"default_transaction_deferrable", c"off"),
+];
+
 /// Connects this process to a database, or to none (shared catalogs only), as the bootstrap
 /// superuser. The duties themselves run as the owner of the extension.
 pub fn connect(database: Oid) {
     // SAFETY: called once, at the start of a background worker.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) }
+    for (name, value) in SETTINGS {
+        // Above what the database and its roles say, and below SET and the SET clauses of functions.
+        set(name, value, pg_sys::GucContext::PGC_SUSET, pg_sys::GucSource::PGC_S_OVERRIDE);
+    }
 }
 
 /// Sleeps until the time is over or something happens, then serves what came: termination (which
@@ -248,13 +266,10 @@ pub fn workers_in(worker_type: &CStr, database: Oid) -> Vec<Worker> {
 
 /// Names this process in pg_stat_activity.
 pub fn set_name(name: &CStr) {
-    // SAFETY: sets a string setting, as a session would.
-    unsafe {
-        pg_sys::SetConfigOption(
-            c"application_name".as_ptr(),
-            name.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-        );
-    }
+    set(c"application_name", name, pg_sys::GucContext::PGC_USERSET, pg_sys::GucSource::PGC_S_SESSION);
+}
+
+fn set(name: &CStr, value: &CStr, context: pg_sys::GucContext::Type, source: pg_sys::GucSource::Type) {
+    // SAFETY: both are C strings, and are copied.
+    unsafe { pg_sys::SetConfigOption(name.as_ptr(), value.as_ptr(), context, source) }
 }

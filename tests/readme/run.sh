@@ -6,18 +6,8 @@ set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/../../tools/lib.sh"
 
-# A Python with psycopg: the demo's, the user's own, or one made here.
-with_psycopg() { "$1" -c 'import psycopg; assert psycopg.__version__ >= "3.2"' 2> /dev/null; }
+# shellcheck source=tests/psycopg.sh
+. "$ROOT/tests/psycopg.sh"
+
 run_dir
-interpreter=$ROOT/.venv/bin/python
-with_psycopg "$interpreter" || interpreter=$(python)
-if ! with_psycopg "$interpreter"; then
-    interpreter=$RUN/readme-venv/bin/python
-    if ! with_psycopg "$interpreter"; then
-        say "installing psycopg into $RUN/readme-venv (seconds)"
-        "$(python)" -m venv "$RUN/readme-venv"
-        grep '^psycopg' "$ROOT/examples/approval/requirements.txt" > "$RUN/readme-venv/requirements.txt"
-        "$interpreter" -m pip install --quiet --disable-pip-version-check -r "$RUN/readme-venv/requirements.txt"
-    fi
-fi
-exec "$interpreter" "$ROOT/tests/readme/check.py" "$ROOT/README.md"
+exec "$(psycopg_python)" "$ROOT/tests/readme/check.py" "$ROOT/README.md"

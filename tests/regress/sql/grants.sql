@@ -1,4 +1,4 @@
--- Rights: everything is closed; each grant_* opens exactly its part.
+-- Rights: everything is closed; each grant_* opens exactly its part. (The whole list is in h01_privileges; names in the way, in h02_shadowing.)
 \set ECHO none
 \getenv here PG_ABS_SRCDIR
 \set begin :here '/begin.sql'
@@ -129,77 +129,6 @@ select r, c, test.error(format('set role taskq_test_%s; %s', r, c)) as answer
                ('reader', 'select nextval(''taskq.task_id_seq'')'), ('reader', 'create table taskq.x ()')) v(r, c);
 reset role;
 
--- objects of one's own with the names of taskq's and PostgreSQL's change nothing
-grant create on database :DBNAME to taskq_test_plain;
-select taskq.grant_producer('taskq_test_plain'), taskq.grant_worker('taskq_test_plain'), taskq.grant_operator('taskq_test_plain');
-select state, worker from taskq.tasks;
-set role taskq_test_plain;
-create schema taskq_test_trap;
-do $do$
-declare v name;
-begin
-  for v in select distinct p.proname from pg_proc p where p.pronamespace = 'taskq'::regnamespace
-           union all select unnest(array['jsonb_typeof', 'format', 'now', 'clock_timestamp', 'unnest', 'nextval', 'pg_notify', 'make_interval',
-                                         'width_bucket', 'floor', 'random', 'set_config', 'octet_length', 'jsonb_each', 'count', 'min']) loop
-    execute format($f$create function taskq_test_trap.%I(text) returns text language plpgsql as $b$begin raise exception 'trapped'; end$b$$f$, v);
-    execute format($f$create function taskq_test_trap.%I(bigint) returns bigint language plpgsql as $b$begin raise exception 'trapped'; end$b$$f$, v);
-    execute format($f$create function taskq_test_trap.%I() returns bigint language plpgsql as $b$begin raise exception 'trapped'; end$b$$f$, v);
-  end loop;
-end
-$do$;
-create function taskq_test_trap.equal(text, text) returns boolean language plpgsql as $$ begin raise exception 'trapped'; end $$;
-create function taskq_test_trap.less(timestamptz, timestamptz) returns boolean language plpgsql as $$ begin raise exception 'trapped'; end $$;
-create function taskq_test_trap.plus(bigint, integer) returns bigint language plpgsql as $$ begin raise exception 'trapped'; end $$;
-create function taskq_test_trap.member(bigint, bigint) returns boolean language plpgsql as $$ begin raise exception 'trapped'; end $$;
-create operator taskq_test_trap.= (leftarg = text, rightarg = text, function = taskq_test_trap.equal);
-create operator taskq_test_trap.= (leftarg = bigint, rightarg = bigint, function = taskq_test_trap.member);
-create operator taskq_test_trap.<= (leftarg = timestamptz, rightarg = timestamptz, function = taskq_test_trap.less);
-create operator taskq_test_trap.+ (leftarg = bigint, rightarg = integer, function = taskq_test_trap.plus);
--- a new session, so that nothing is prepared yet
-reset role;
-\c -
-set role taskq_test_plain;
-\set SHOW_CONTEXT never
-set client_min_messages = warning;
-do $do$
-declare
-  v       text;
-  v_names text[] := array(select c.relname from pg_class c where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v', 'S'))
-                    || '{pg_class,pg_proc,pg_extension,pg_namespace,pg_roles,pg_stat_activity,pg_inherits}'::text[];
-begin
-  foreach v in array v_names loop
-    execute pg_catalog.format('create temp table %I (name text, id bigint, queue text, every interval, state text)', v);
-  end loop;
-end
-$do$;
-set search_path = pg_temp, taskq_test_trap, pg_catalog;
-select taskq.enqueue('a', unique_key => 'k') operator(pg_catalog.>) 0 as enqueued;
-select pg_catalog.count(*) from taskq.enqueue_many('[{"task_type": "m", "unique_key": "k", "run_at": "2001-01-01T00:00:00Z", "delay": null}]');
-select id, token from taskq.claim(1) \gset
-select cancel_requested from taskq.extend(:id, :token, progress => '1');
-select state from taskq.fail(:id, :token, 'x', retry => false);
-select taskq.redrive('*');
-select id, token from taskq.claim(2) limit 1 \gset
-select taskq.complete(:id, :token);
-select taskq.once('a', 'b'), taskq.once('a', 'b');
-select taskq.configure_type('a', '{"lease": "1 min", "priority": 3}') operator(pg_catalog.->>) 'priority' as priority;
-select taskq.configure_queue('q', '{"lease": "1 min"}') operator(pg_catalog.->>) 'lease' as lease;
-select taskq.pause('q'), taskq.resume('q');
-select state from taskq.status(:id);
-select taskq.cancel(:id);
-select pg_catalog.count(*) operator(pg_catalog.>=) 0 as counted from taskq.queues;
-select state from taskq.tasks limit 1;
-select pg_catalog.count(*) from taskq.dead_letters;
-select pg_catalog.count(*) operator(pg_catalog.>) 5 as checks from taskq.health();
-select taskq.purge('dead');
-call taskq.maintain();
-reset search_path;
-set search_path = pg_catalog;
-select (select pg_catalog.count(*) from pg_temp.task), (select pg_catalog.count(*) from pg_temp.queue), (select pg_catalog.count(*) from pg_temp.unique_key);
-reset role;
-reset search_path;
-
-drop schema taskq_test_trap cascade;
 drop owned by taskq_test_plain, taskq_test_producer, taskq_test_worker, taskq_test_operator, taskq_test_reader, "taskq_test Odd ""one""";
 drop role taskq_test_plain, taskq_test_producer, taskq_test_worker, taskq_test_operator, taskq_test_reader, "taskq_test Odd ""one""";
 delete from taskq.granted_part;

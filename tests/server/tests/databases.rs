@@ -42,7 +42,7 @@ fn kept_on(server: &Server, client: &mut Client, database: &str) -> i32 {
 }
 
 #[test]
-fn a_database_with_a_keeper_can_be_renamed_moved_copied_and_dropped() {
+fn g01_a_database_with_a_keeper_can_be_renamed_moved_copied_and_dropped() {
     let server = Server::start("aside", &[]);
     let mut client = server.connect("postgres");
     let folder = server.folder("elsewhere");
@@ -201,7 +201,7 @@ fn the_keeper_stays_when_the_role_or_the_command_cannot_have_the_database() {
 }
 
 #[test]
-fn other_databases_are_dropped_while_keepers_sleep_wait_and_work() {
+fn g01_other_databases_are_dropped_while_keepers_sleep_wait_and_work() {
     let server = Server::start("others", &["taskq.keeper_interval = '60 s'"]);
     let names = ["sleeps", "waits", "works"];
     let databases = names.map(|name| server.empty_database(name));
@@ -310,7 +310,7 @@ fn a_template_has_no_keeper_and_a_database_made_from_it_has_one() {
 }
 
 #[test]
-fn without_a_free_worker_slot_there_is_one_warning_and_the_keeper_comes_when_there_is_one() {
+fn g10_without_a_free_worker_slot_there_is_one_warning_and_the_keeper_comes_when_there_is_one() {
     // One slot for each launcher (that of logical replication, and ours), one for a keeper.
     let server = Server::start("slots", &["max_worker_processes = 3"]);
     let mut client = server.connect("postgres");
@@ -335,6 +335,23 @@ fn without_a_free_worker_slot_there_is_one_warning_and_the_keeper_comes_when_the
     client.run(&format!("drop database {}", if next == "second" { "third" } else { "second" }));
     wait_for_keeper(&mut client, "late");
     assert!(warnings() <= 2, "{}", warnings());
+}
+
+#[test]
+fn g10_a_server_whose_worker_slots_are_all_used_starts_and_has_its_keeper_once_there_are_more() {
+    // One for each launcher: that of logical replication, and ours.
+    let server = Server::start("full", &["max_worker_processes = 2"]);
+    let database = server.database("full");
+    let warnings = || server.log().matches("found no free background worker slot").count();
+    eventually("there is a warning", 20, || warnings() > 0);
+    let mut client = database.connect();
+    client.run("select taskq.enqueue('t'); select taskq.complete(c.id, c.token) from taskq.claim(1) c; call taskq.maintain()");
+    assert!(!client.value::<bool>("select ok from taskq.health() where \"check\" = 'keeper running'", &[]));
+    client.run("alter system set max_worker_processes = 8");
+    drop(client);
+    server.restart();
+    wait_for_keeper(&mut database.connect(), "full");
+    assert_eq!(warnings(), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use postgres::Client;
 use std::process::Command;
-use taskq_server_tests::{Server, Session, eventually, pause};
+use taskq_server_tests::{Server, Session, eventually, pause, sqlstate};
 
 /// All rows of all tables that hold tasks, and the settings, keys and grants, as text.
 const EVERYTHING: &str = "
@@ -39,7 +39,7 @@ fn assert_same(before: &[String], after: &[String]) {
 }
 
 #[test]
-fn a_restored_dump_has_every_task_in_its_state_and_goes_on() {
+fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     let server = Server::start("dump", &[]);
     let database = server.database("old");
     let mut client = database.connect();
@@ -51,7 +51,7 @@ fn a_restored_dump_has_every_task_in_its_state_and_goes_on() {
          select taskq.configure_queue('held', '{}'); select taskq.pause('held');
          select taskq.once('scope', 'seen');
          select taskq.enqueue('t', jsonb_build_object('n', n), priority => n % 3, unique_key => 'k' || n, headers => '{\"h\": 1}')
-           from generate_series(1, 400) n;
+           from generate_series(1, 865) n;
          select taskq.enqueue('later', delay => '1 day', queue => 'later') from generate_series(1, 100);
          select taskq.enqueue('held', queue => 'held') from generate_series(1, 10);
          select taskq.configure_queue('short', '{\"retention\": \"1 second\"}');
@@ -75,7 +75,7 @@ fn a_restored_dump_has_every_task_in_its_state_and_goes_on() {
             "archived succeeded 25",
             "cancelled 30",
             "dead 50",
-            "ready 200",
+            "ready 665",
             "running 40",
             "scheduled 90",
             "succeeded 100"
@@ -142,16 +142,47 @@ fn a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     assert_eq!(redriven, 50);
     // A claim takes everything that is due, once, with risen tokens.
     let claimed: Vec<i64> = new.column("select id from taskq.claim(1000)", &[]);
-    assert_eq!(claimed.len(), 190 + 40 + 50 + 2);
+    assert_eq!(claimed.len(), 655 + 40 + 50 + 2);
 }
 
 #[test]
-fn plain_and_schema_only_dumps_restore_too() {
-    let server = Server::start("dump2", &[]);
+fn g13_plain_and_schema_only_dumps_restore_too() {
+    let server = Server::start("dump2", &["taskq.keeper = off"]);
     let database = server.database("old");
     let mut client = database.connect();
-    client.run("select taskq.enqueue('t') from generate_series(1, 20); select * from taskq.claim(5)");
-    for (name, option, tasks) in [("plain", "--format=plain", 20), ("schema", "--schema-only", 0)] {
+    client.run("select taskq.enqueue('t') from generate_series(1, 20)");
+    // Days with finished tasks, and one in the archive.
+    client.run("select taskq.complete(c.id, c.token) from taskq.claim(3) c");
+    for statement in [
+        "set taskq.test_clock = '+ 40 days'",
+        "call taskq.maintain()",
+        "reset taskq.test_clock",
+        "call taskq.maintain()",
+    ] {
+        client.run(statement);
+    }
+    assert_eq!(client.value::<i64>("select count(*) from taskq.archive", &[]), 3);
+    // A table, its indexes and its sequences are all members of the extension, or all not.
+    let halves: Vec<String> = client.column(
+        "with member as (select d.objid from pg_depend d where d.classid = 'pg_class'::regclass and d.deptype = 'e')
+         select c.oid::regclass::text from pg_class c
+          where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'S', 'v')
+            and not exists (select from member m where m.objid = c.oid)
+            and not (c.relispartition and c.relname ~ '_[0-9]{8}')
+         union all
+         select s.oid::regclass::text from pg_class s join pg_depend d on d.objid = s.oid and d.deptype in ('a', 'i')
+                 join pg_class t on t.oid = d.refobjid
+          where s.relnamespace = 'taskq'::regnamespace and s.relkind = 'S'
+            and exists (select from member m where m.objid = s.oid) <> exists (select from member m where m.objid = t.oid)",
+        &[],
+    );
+    assert_eq!(halves, [""; 0]);
+    for (name, option, tasks) in [
+        ("plain", "--format=plain", 17),
+        ("schema", "--schema-only", 0),
+        ("partly", "--exclude-table=taskq.sample", 17),
+        ("inserts", "--inserts", 17),
+    ] {
         let file = server.data().with_file_name(name);
         succeeds(server.program("pg_dump").args([option, "-d", "old", "-f"]).arg(&file));
         let restored = server.empty_database(name);
@@ -160,7 +191,7 @@ fn plain_and_schema_only_dumps_restore_too() {
         );
         let mut new = restored.connect();
         assert_eq!(new.value::<i64>("select count(*) from taskq.task", &[]), tasks);
-        assert_eq!(new.value::<i64>("select taskq.enqueue('t')", &[]), tasks + 1);
+        assert_eq!(new.value::<i64>("select taskq.enqueue('t')", &[]), if tasks == 0 { 1 } else { 21 });
         // What is no member of the extension was dumped by itself, what is one was not.
         pause(0.1);
         let strays: Vec<String> = new.column(
@@ -172,4 +203,34 @@ fn plain_and_schema_only_dumps_restore_too() {
         );
         assert_eq!(strays, [""; 0]);
     }
+}
+
+#[test]
+fn g16_the_schema_is_fixed_and_a_dump_names_it() {
+    let server = Server::start("pinned", &[]);
+    let database = server.database("old");
+    database.connect().run("select taskq.enqueue('t')");
+    let dump = succeeds(server.program("pg_dump").args(["-d", "old"]));
+    assert!(
+        dump.contains("CREATE EXTENSION IF NOT EXISTS taskq WITH SCHEMA taskq;"),
+        "the dump names no schema"
+    );
+    let mut client = server.empty_database("new").connect();
+    // Every version that is there, and every step between versions, keeps to that schema.
+    let others: Vec<String> = client.column(
+        "select version from pg_available_extension_versions
+          where name = 'taskq' and (schema is distinct from 'taskq' or relocatable or trusted or not superuser or requires is not null)",
+        &[],
+    );
+    assert_eq!(others, [""; 0]);
+    for (sql, state) in [
+        ("create extension taskq schema public", "0A000"),
+        ("create schema other; create extension taskq with schema other", "0A000"),
+        ("create extension taskq; alter extension taskq set schema public", "0A000"),
+    ] {
+        assert_eq!(sqlstate(client.simple_query(sql)), state, "{sql}");
+    }
+    // A schema of one's own that is there already is used, as by a restored dump.
+    client.run("create schema if not exists taskq; create extension if not exists taskq with schema taskq");
+    assert_eq!(client.value::<i64>("select taskq.enqueue('t')", &[]), 1);
 }

@@ -164,7 +164,7 @@ fn the_alert_about_dead_letters_is_raised_once_and_cleared_once() {
 }
 
 #[test]
-fn a_keeper_that_is_terminated_comes_back_and_one_that_is_cancelled_stays() {
+fn g06_a_keeper_that_is_terminated_comes_back_and_one_that_is_cancelled_stays() {
     let database = SERVER.database("back");
     let mut client = database.connect();
     let mut keeper = wait_for_keeper(&mut client);
@@ -312,7 +312,7 @@ fn load(client: &mut Client) -> Result<(), postgres::Error> {
 }
 
 #[test]
-fn fifty_quick_drops_and_creates_under_load_end_in_no_deadlock_and_with_a_keeper() {
+fn g04_fifty_quick_drops_and_creates_under_load_end_in_no_deadlock_and_with_a_keeper() {
     let server = Server::start("quick", &["taskq.keeper_interval = '50 ms'"]);
     let database = server.empty_database("quick");
     let mut client = database.connect();
@@ -339,6 +339,10 @@ fn fifty_quick_drops_and_creates_under_load_end_in_no_deadlock_and_with_a_keeper
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             for round in 0..50 {
                 client.run("create extension taskq");
+                if round % 10 == 5 {
+                    client.run("set statement_timeout = '60 s'; select taskq.enqueue('t') from generate_series(1, 10000)");
+                    client.run("set statement_timeout = '5 s'");
+                }
                 pause(f64::from(round % 5) * 0.06);
                 // A client's statement and DROP may lock tables in opposite orders; the keeper may not.
                 while let Err(error) = client.simple_query("drop extension taskq") {
@@ -400,7 +404,7 @@ fn a_database_has_no_keeper_where_it_is_switched_off() {
 }
 
 #[test]
-fn a_database_with_a_keeper_can_be_dropped_by_force_and_nobody_asks_for_it_afterwards() {
+fn g01_a_database_with_a_keeper_can_be_dropped_by_force_and_nobody_asks_for_it_afterwards() {
     let server = Server::start("dropped", &[]);
     let database = server.database("dropped");
     let mut client = database.connect();

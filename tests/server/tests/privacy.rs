@@ -6,7 +6,7 @@ use std::time::Duration;
 use taskq_server_tests::{Server, Session, eventually, pause, sqlstate};
 
 #[test]
-fn log_and_notifications_carry_no_payload_key_or_error_text() {
+fn h06_log_and_notifications_carry_no_payload_key_or_error_text() {
     let server = Server::start("privacy", &[]);
     let database = server.database("privacy");
     let (mut listener, mut client) = (database.connect(), database.connect());
@@ -70,11 +70,28 @@ fn log_and_notifications_carry_no_payload_key_or_error_text() {
         let code = sqlstate(client.query(sql, &[&value]));
         assert!(code == "22023" || code == "22007", "{code} for {sql}");
     }
+    // A role that has no more than its part; and what is no JSON, which PostgreSQL's own input refuses.
+    client.run("create role low; create role stranger; select taskq.grant_worker('low'), taskq.grant_producer('low'); set role low");
+    client.query(enqueue, &[&secret, &queue]).expect("enqueue");
+    let (id, token) = client.claim(1)[0];
+    client
+        .query("select * from taskq.fail($1, $2, $3, retry => false)", &[&id, &token, &long])
+        .expect("fail");
+    let broken = "{\"key\": SECRET";
+    assert_eq!(sqlstate(client.query("select taskq.enqueue('t', $1::text::jsonb)", &[&broken])), "22P02");
+    client.query("select taskq.enqueue('t', to_jsonb($1::text), 'quiet')", &[&secret]).expect("enqueue");
+    let seen = "select count(*) from pg_stat_activity where strpos(concat(query, application_name), $1) > 0";
+    assert_eq!(listener.value::<i64>(seen, &[&"SECRET"]), 0, "secrets in pg_stat_activity");
+    client.run("set role stranger");
+    let hidden = "select count(*) from pg_stat_activity where backend_type = 'client backend' and query not like '<insufficient%'
+                     and pid <> pg_backend_pid()";
+    assert_eq!(client.value::<i64>(hidden, &[]), 0, "a stranger sees queries");
+    client.run("reset role");
     // A lease that ends, and the alert.
     client.query(enqueue, &[&secret, &"expires"]).expect("enqueue");
     client.query("select * from taskq.claim(1, array['expires'], lease => '0.1 s')", &[]).expect("claim");
     eventually("the lease has ended", 30, || {
-        client.value("select count(*) = 7 from taskq.dead_letters", &[])
+        client.value("select count(*) = 8 from taskq.dead_letters", &[])
     });
     let alert = next_alert(&mut listener);
     assert!(alert.contains(&queue) && alert.contains("raised") && alert.len() < 1000, "{alert}");
@@ -85,11 +102,14 @@ fn log_and_notifications_carry_no_payload_key_or_error_text() {
 
     let log = server.log();
     // PostgreSQL's own lines with the text of failed statements are the DBA's setting; two of the
-    // statements above have the word in them, as a name.
+    // statements above have the word in them, as a name. What is wrong with JSON its input says itself.
     let lines: Vec<&str> = log
         .lines()
         .filter(|line| {
-            line.contains("SECRET") && !(line.contains("STATEMENT:") && line.contains("'SECRET', $1"))
+            line.contains("SECRET")
+                && !(line.contains("STATEMENT:") && line.contains("'SECRET', $1"))
+                && !line.contains("DETAIL:  Token \"SECRET\" is invalid.")
+                && !line.contains("CONTEXT:  JSON data, line 1: {\"key\": SECRET")
         })
         .collect();
     assert_eq!(lines, [""; 0], "secrets in the log");

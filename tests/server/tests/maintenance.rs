@@ -1,0 +1,339 @@
+//! What goes on beside the work: archiving, purging, new days, new queues, freezing. None of it meets a deadlock,
+//! holds anybody up or loses a task.
+
+use postgres::Client;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+use taskq_server_tests::{Database, Random, Server, Session, Shared, eventually};
+
+static SERVER: Shared = Shared::new("maintenance", &["taskq.keeper = off", "max_prepared_transactions = 5"]);
+
+/// Completes tasks until told to stop; says how many. No verb may fail.
+fn work(database: &Database, stop: &AtomicBool) -> i64 {
+    let mut client = database.connect();
+    client.run("set lock_timeout = '1 s'");
+    let mut completed = 0;
+    while !stop.load(Ordering::Relaxed) {
+        client.run("select taskq.enqueue('t', queue => 'short') from generate_series(1, 20)");
+        completed += client.value::<i64>(
+            "with c as materialized (select array_agg(c.id) as ids, array_agg(c.token) as tokens from taskq.claim(20) c)
+             select count(*) from c, taskq.complete_many(c.ids, c.tokens) where c.ids is not null",
+            &[],
+        );
+    }
+    completed
+}
+
+/// Runs something again and again beside others until told to stop; says what it returned in all.
+fn again(database: &Database, stop: &AtomicBool, sql: &str) -> i64 {
+    let mut client = database.connect();
+    let mut sum = 0;
+    while !stop.load(Ordering::Relaxed) {
+        sum += client.value::<i64>(sql, &[]);
+    }
+    sum
+}
+
+/// Finished tasks, younger ones first in the table, so that a scan and an index find them in different orders.
+const FINISHED: &str = "
+    insert into taskq.done (id, queue, task_type, state, priority, attempt, max_retries, enqueued_at, run_at, claimed_at,
+                            finished_at, worker, payload, group_key)
+    select -n, case when n % 20 = 0 then 'rare' else 'short' end, case when n % 3 = 0 then 'third' else 't' end, 'succeeded', 0, 1, 3, now(), now(), now(),
+           now() - make_interval(secs => n % 5000), 'w', '{}', 'g'
+      from generate_series(1, 30000) n";
+
+#[test]
+fn i01_archiving_and_purging_at_once_meet_no_deadlock_and_keep_each_task_once() {
+    let database = SERVER.database("i01");
+    let mut client = database.connect();
+    client.run("select taskq.configure_queue('short', '{\"retention\": \"0.5 s\"}')");
+    client.run(FINISHED);
+    let stop = AtomicBool::new(false);
+    let (completed, purged) = (AtomicI64::new(0), AtomicI64::new(0));
+    thread::scope(|scope| {
+        let stopping = StopAtEnd(&stop);
+        for _ in 0..3 {
+            scope.spawn(|| completed.fetch_add(work(&database, &stop), Ordering::Relaxed));
+        }
+        for _ in 0..2 {
+            scope.spawn(|| again(&database, &stop, "select taskq._duty_archive()"));
+        }
+        for sql in [
+            "select taskq.purge('succeeded', task_type => 'third', older_than => '10 minutes')",
+            "select taskq.purge('succeeded', 'rare', older_than => '30 minutes')",
+            "select taskq.purge('succeeded', older_than => '50 minutes')",
+        ] {
+            let purged = &purged;
+            let (database, stop) = (&database, &stop);
+            scope.spawn(move || purged.fetch_add(again(database, stop, sql), Ordering::Relaxed));
+        }
+        eventually("the archive has it all", 60, || {
+            client.value("select count(*) = 0 from taskq.done where queue = 'short' and id < 0", &[])
+        });
+        drop(stopping);
+    });
+    client.run("select taskq.purge('ready')");
+    let (completed, purged) = (completed.into_inner(), purged.into_inner());
+    let kept = client
+        .value::<i64>("select (select count(*) from taskq.done) + (select count(*) from taskq.archive)", &[]);
+    assert!(completed > 100 && purged > 1000, "{completed} completed, {purged} purged");
+    assert_eq!(kept + purged, 30_000 + completed);
+    let twice = "select count(*) - count(distinct id) from (select id from taskq.done union all select id from taskq.archive) f";
+    assert_eq!(client.value::<i64>(twice, &[]), 0);
+    // What was moved row by row is whole.
+    let cut = "select count(*) from taskq.archive where id < 0 and (group_key is distinct from 'g' or worker is distinct from 'w')";
+    assert_eq!(client.value::<i64>(cut, &[]), 0);
+}
+
+/// Tells others to stop, also when a test fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn i01_dead_letters_are_purged_acknowledged_and_redriven_at_once_without_a_deadlock() {
+    let database = SERVER.database("i01_dead");
+    let mut client = database.connect();
+    client.run("select taskq.configure_queue('q', '{\"dead_letters_limit\": 0}')");
+    for _ in 0..8 {
+        client.run(
+            "insert into taskq.dead_letter (id, queue, task_type, priority, token, attempt, max_retries, enqueued_at, run_at, claimed_at,
+                                            died_at, bytes, worker, payload, errors)
+             select nextval('taskq.task_id_seq'), 'q', case when n % 2 = 0 then 't' else 'u' end, 0, 1, 1, 0, now(), now(), now(),
+                    now() - make_interval(secs => 60 + n), 2, 'w', '{}', '[]'
+               from generate_series(1, 4000) n",
+        );
+        client.run("select taskq._duty_alert()");
+        let alert: i64 = client.value("select max(id) from taskq.alert where cleared_at is null", &[]);
+        let acknowledge = format!("select taskq.acknowledge({alert})");
+        thread::scope(|scope| {
+            for sql in [
+                "select taskq.purge('dead')",
+                "select taskq.purge('dead', 'q')",
+                "select taskq.purge('dead', task_type => 'u', older_than => '1 minute')",
+                "select redriven from taskq.redrive('q', max_tasks => 500)",
+                &acknowledge,
+            ] {
+                let database = &database;
+                scope.spawn(move || database.connect().run(sql));
+            }
+        });
+        assert_eq!(client.value::<i64>("select count(*) from taskq.dead_letter", &[]), 0);
+        client.run("select taskq.purge('ready'), taskq._duty_alert()");
+    }
+}
+
+#[test]
+fn i06_days_come_and_go_under_load_and_a_killed_round_leaves_nothing_broken() {
+    let database = SERVER.database("i06");
+    let mut client = database.connect();
+    client.run("select taskq.enqueue('old') from generate_series(1, 50)");
+    let stop = AtomicBool::new(false);
+    let completed = AtomicI64::new(0);
+    let (mut rounds, mut killed) = (0, 0);
+    let mut random = Random::new(Random::seed());
+    thread::scope(|scope| {
+        let stopping = StopAtEnd(&stop);
+        for _ in 0..4 {
+            scope.spawn(|| completed.fetch_add(work(&database, &stop), Ordering::Relaxed));
+        }
+        let mut killer = database.connect();
+        for day in (0..90).step_by(2) {
+            let mut archiver = database.connect();
+            let pid = archiver.pid();
+            archiver.run(&format!("set taskq.test_clock = '+ {day} days'"));
+            let delay = random.one_in(2).then(|| random.below(30));
+            let round = thread::scope(|scope| {
+                let round = scope.spawn(|| archiver.query("select taskq._duty_archive()", &[]));
+                if let Some(delay) = delay {
+                    thread::sleep(Duration::from_millis(delay));
+                    killer.run(&format!("select pg_terminate_backend({pid})"));
+                }
+                round.join().expect("thread")
+            });
+            match round {
+                Ok(_) => rounds += 1,
+                Err(error) => {
+                    assert!(
+                        delay.is_some()
+                            && (error.is_closed() || error.code().is_some_and(|code| code.code() == "57P01")),
+                        "{error:?}"
+                    );
+                    killed += 1;
+                }
+            }
+        }
+        drop(stopping);
+    });
+    assert!(rounds > 10 && killed > 0, "{rounds} rounds, {killed} killed");
+    // The next rounds mend whatever a killed one left.
+    client.run("set taskq.test_clock = '+ 90 days'");
+    eventually("nothing is left to do", 30, || client.value::<i64>("select taskq._duty_archive()", &[]) == 0);
+    let broken: Vec<String> = client.column(
+        "select i.indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
+          where c.relnamespace = 'taskq'::regnamespace and not (i.indisvalid and i.indisready)
+         union all select h.inhrelid::regclass::text from pg_inherits h where h.inhdetachpending
+         union all select c.oid::regclass::text from pg_class c
+                    where c.relnamespace = 'taskq'::regnamespace and c.relkind = 'r' and c.relname ~ '_[0-9]{8}' and not c.relispartition
+         union all select b.step || ': ' || b.error from taskq._archive_blockers() b",
+        &[],
+    );
+    assert_eq!(broken, [""; 0]);
+    let count = "select (select count(*) from taskq.done) + (select count(*) from taskq.archive)";
+    assert_eq!(client.value::<i64>(count, &[]), completed.into_inner());
+    let waits: i64 = client.value("select count(*) from taskq.task where state = 'running'", &[]);
+    assert_eq!(waits, 0);
+}
+
+#[test]
+fn i07_thirty_two_sessions_use_200_new_queues_at_once() {
+    let database = SERVER.database("i07");
+    let mut client = database.connect();
+    let relations = "select count(*) from pg_class where relnamespace = 'taskq'::regnamespace";
+    let before: i64 = client.value(relations, &[]);
+    let purged = AtomicI64::new(0);
+    let seed = Random::seed();
+    thread::scope(|scope| {
+        for session in 0..32 {
+            let (database, purged) = (&database, &purged);
+            scope.spawn(move || {
+                let mut client = database.connect();
+                let mut random = Random::new(seed + session);
+                let first = random.below(200);
+                for n in 0..200 {
+                    let queue = format!("queue {}", (first + n * 77) % 200);
+                    client.query("select taskq.enqueue('t', queue => $1)", &[&queue]).expect("enqueue");
+                    // Settings and operators come at the same time.
+                    let sql = match random.below(50) {
+                        0 => "select from taskq.configure_queue($1, '{\"lease\": \"1 min\"}')",
+                        1 => "select from taskq.configure_queue($1, '{\"dead_letters_limit\": 9}')",
+                        2 => "select taskq.pause($1)",
+                        3 => "select taskq.resume($1)",
+                        4 => {
+                            let gone: i64 = client.value("select taskq.purge('ready', $1)", &[&queue]);
+                            purged.fetch_add(gone, Ordering::Relaxed);
+                            continue;
+                        }
+                        _ => continue,
+                    };
+                    client.query(sql, &[&queue]).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+                }
+            });
+        }
+    });
+    let waiting: i64 = client.value("select count(*) from taskq.task", &[]);
+    assert_eq!(waiting + purged.into_inner(), 32 * 200);
+    assert!(client.value::<i64>("select count(*) from taskq.queue", &[]) > 100);
+    assert_eq!(client.value::<i64>(relations, &[]), before, "no DDL");
+}
+
+#[test]
+fn i05_every_table_is_frozen_in_time_while_transactions_go_by() {
+    let limit = 100_000;
+    let server = Server::start(
+        "freeze",
+        &[
+            "autovacuum_freeze_max_age = 100000",
+            "vacuum_freeze_min_age = 0",
+            "vacuum_freeze_table_age = 50000",
+            "autovacuum_naptime = '1 s'",
+            "autovacuum_vacuum_cost_delay = 0",
+            "autovacuum_max_workers = 3",
+        ],
+    );
+    let database = server.database("freeze");
+    let mut client = database.connect();
+    // A dead letter, a finished task and a scheduled one that nobody touches any more; one runs, with a long lease.
+    client.run("select taskq.enqueue('t', unique_key => 'k' || n, group_key => 'g' || n) from generate_series(1, 4) n");
+    client.run("select f.state from taskq.claim(1) c, taskq.fail(c.id, c.token, 'x', retry => false) f");
+    client.run("select taskq.complete(c.id, c.token) from taskq.claim(1) c");
+    client.run("select from taskq.claim(1, lease => '1 day')");
+    client.run("select taskq.once('s', 'k')");
+    // Enqueues that are rolled back, and transactions of others, each use an id of their own.
+    let burn = "do $$ begin
+                  for n in 1..5000 loop
+                    begin
+                      if n % 10 = 0 then perform taskq.enqueue('burn'); else insert into burned values (n); end if;
+                      raise exception using errcode = 'UNDO0';
+                    exception when sqlstate 'UNDO0' then null; end;
+                  end loop;
+                end $$";
+    client.run("create unlogged table burned (n int)");
+    let age = "select max(age(relfrozenxid)) from pg_class where relnamespace = 'taskq'::regnamespace and relkind = 'r'";
+    for _ in 0..limit / 5000 + 2 {
+        client.run(burn);
+    }
+    assert!(
+        client.value::<bool>("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint > 100000", &[])
+    );
+    eventually("all tables are young again", 90, || client.value::<i32>(age, &[]) < limit / 2);
+    // It goes on.
+    let states: Vec<String> =
+        client.column("select s.state from generate_series(1, 4) n, taskq.status(n) s order by n", &[]);
+    assert_eq!(states, ["dead", "succeeded", "running", "ready"]);
+    client.run("select taskq.redrive('*')");
+    let tasks = client.claim(5);
+    assert_eq!(tasks.len(), 2);
+    for (id, token) in tasks {
+        client.complete(id, token).expect("complete");
+    }
+}
+
+#[test]
+fn g20_a_broken_archive_stops_no_work_shows_in_health_and_is_logged_once_a_minute() {
+    let database = SERVER.database("g20");
+    let mut client = database.connect();
+    let round = |client: &mut Client| client.value::<i64>("select taskq._run_duty('archive')", &[]);
+    let advice = |client: &mut Client, check: &str| {
+        client.value::<Option<String>>("select advice from taskq.health() where \"check\" = $1", &[&check])
+    };
+    client.run("select taskq.configure_queue('short', '{\"retention\": \"0.1 s\"}')");
+    round(&mut client);
+    assert_eq!((advice(&mut client, "archive"), advice(&mut client, "duty archive")), (None, None));
+    let stop = AtomicBool::new(false);
+    let completed = AtomicI64::new(0);
+    let finished = "select count(*) from taskq.done";
+    thread::scope(|scope| {
+        let stopping = StopAtEnd(&stop);
+        scope.spawn(|| completed.fetch_add(work(&database, &stop), Ordering::Relaxed));
+        for (breaks, mends, check, says) in [
+            // The target is gone: a step fails, the others are done.
+            (
+                "alter table taskq.archive rename to gone",
+                "alter table taskq.gone rename to archive",
+                "archive",
+                "taskq._archive_blockers()",
+            ),
+            // The whole duty fails.
+            (
+                "alter function taskq._archive_step(text, timestamptz) rename to gone",
+                "alter function taskq.gone(text, timestamptz) rename to _archive_step",
+                "duty archive",
+                "mend the cause",
+            ),
+        ] {
+            client.run(breaks);
+            let before: i64 = client.value(finished, &[]);
+            for _ in 0..30 {
+                round(&mut client);
+            }
+            let told = advice(&mut client, check).expect(check);
+            assert!(told.contains(says), "{told}");
+            eventually("work goes on", 30, || client.value::<i64>(finished, &[]) > before + 100);
+            client.run(mends);
+            round(&mut client);
+            assert_eq!(advice(&mut client, check), None);
+        }
+        drop(stopping);
+    });
+    assert_eq!(SERVER.log().matches("taskq duty archive failed with SQLSTATE 42883").count(), 1);
+    eventually("the archive has caught up", 60, || {
+        round(&mut client);
+        client.value::<i64>("select count(*) from taskq.archive", &[]) == completed.load(Ordering::Relaxed)
+    });
+}
