@@ -11,6 +11,11 @@ pub trait Names {
     fn beginning(&self) -> i64;
 }
 
+/// Stands for a task that never was.
+pub fn no_id(id: Id) -> String {
+    format!("{}", 1_000_000_000 + id)
+}
+
 /// The call of a verb's function.
 pub fn call(verb: &Verb, names: &dyn Names) -> String {
     let lease = |lease: &Lease| format!("{}, {}", names.id(lease.id), names.token(*lease));
@@ -237,7 +242,7 @@ struct Script<'a>(&'a Machine);
 
 impl Names for Script<'_> {
     fn id(&self, id: Id) -> String {
-        if id <= self.0.ids { format!(":t{id}") } else { "0".into() }
+        if id <= self.0.ids { format!(":t{id}") } else { no_id(id) }
     }
 
     fn token(&self, lease: Lease) -> String {

@@ -18,7 +18,7 @@ pub struct Known {
 
 impl Names for Known {
     fn id(&self, id: Id) -> String {
-        self.ids.get(&id).map_or("0".into(), i64::to_string)
+        self.ids.get(&id).map_or_else(|| sql::no_id(id), i64::to_string)
     }
 
     fn token(&self, lease: Lease) -> String {
