@@ -28,6 +28,11 @@ stage_server() {   # tests in Rust that start servers of their own; they mostly 
     TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/servers \
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests --no-fail-fast -- --test-threads=5
 }
+stage_model() {   # the model alone, and its histories on a server
+    server_dir "$RUN/test/model" 755
+    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/model \
+        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-model --no-fail-fast
+}
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 
@@ -52,7 +57,7 @@ count() {
          END { print p + 0, f + 0 }' "$1"
 }
 
-all='lint build pgrx regress isolation server demo readme'
+all='lint build pgrx regress isolation server model demo readme'
 stages=${STAGE:-$all}
 for stage in $stages; do
     [[ " $all " == *" $stage "* ]] || die "no such stage: $stage (there are: $all)"

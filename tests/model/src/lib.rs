@@ -16,6 +16,6 @@ pub mod histories;
 pub mod invariants;
 pub mod machine;
 mod operators;
-mod schedules;
+pub mod schedules;
 pub mod sql;
 pub mod verbs;

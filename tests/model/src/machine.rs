@@ -13,6 +13,7 @@
 //! A waiting task is shown as scheduled until its `run_at`, then as ready; while another task of its group runs
 //! it may be shown as blocked. That changes nothing for the verbs, so it is not a state here.
 
+use crate::schedules::Schedule;
 use crate::verbs::*;
 use std::collections::BTreeMap;
 
@@ -70,10 +71,6 @@ impl Task {
         matches!(self.state, State::Running { cancel_requested_at: Some(_), .. })
     }
 
-    pub fn lease_expires_at(&self) -> Option<Seconds> {
-        if let State::Running { lease_expires_at, .. } = self.state { Some(lease_expires_at) } else { None }
-    }
-
     pub fn lease_over(&self, now: Seconds) -> bool {
         matches!(self.state, State::Running { lease_expires_at, .. } if lease_expires_at <= now)
     }
@@ -106,14 +103,6 @@ pub struct Type {
     pub max_retries: Option<i32>,
     pub lease: Option<Seconds>,
     pub backoff_base: Option<Seconds>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
-    pub plan: Plan,
-    pub next_run_at: Option<Seconds>,
-    pub last: Option<(Seconds, Id)>,
-    pub missed: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -405,23 +394,6 @@ impl Machine {
         self.let_go(id);
         if self.queue(self.tasks[&id].queue).keeps_nothing {
             self.tasks.remove(&id);
-        }
-    }
-
-    pub fn cancel(&mut self, id: Id, reason: Option<Reason>, force: bool) -> &'static str {
-        let now = self.now;
-        let Some(task) = self.tasks.get_mut(&id) else { return "not found" };
-        match &mut task.state {
-            State::Running { cancel_requested_at, .. } if !force => {
-                cancel_requested_at.get_or_insert(now);
-                task.cancel_reason = reason.or(task.cancel_reason);
-                "requested"
-            }
-            State::Waiting | State::Running { .. } => {
-                self.cancelled(id, reason);
-                "cancelled"
-            }
-            _ => "finished",
         }
     }
 }

@@ -1,9 +1,27 @@
-//! What operators do to many tasks at once: `redrive` and `purge`.
+//! What is done to tasks from outside: `cancel`, `redrive` and `purge`.
 
 use crate::machine::*;
 use crate::verbs::*;
 
 impl Machine {
+    /// A waiting task ends at once; a running one is asked to stop, unless it is forced to.
+    pub fn cancel(&mut self, id: Id, reason: Option<Reason>, force: bool) -> &'static str {
+        let now = self.now;
+        let Some(task) = self.tasks.get_mut(&id) else { return "not found" };
+        match &mut task.state {
+            State::Running { cancel_requested_at, .. } if !force => {
+                cancel_requested_at.get_or_insert(now);
+                task.cancel_reason = reason.or(task.cancel_reason);
+                "requested"
+            }
+            State::Waiting | State::Running { .. } => {
+                self.cancelled(id, reason);
+                "cancelled"
+            }
+            _ => "finished",
+        }
+    }
+
     /// Dead letters wait again, those that died first; but not those whose key another task has. Returns which did
     /// and which did not.
     pub fn redrive(

@@ -6,6 +6,14 @@ use crate::verbs::*;
 /// An occurrence that is older when a round comes to it was missed.
 const IN_TIME: Seconds = 60;
 
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    pub plan: Plan,
+    pub next_run_at: Option<Seconds>,
+    pub last: Option<(Seconds, Id)>,
+    pub missed: usize,
+}
+
 impl Machine {
     /// The next run is the first one from now on; where only the task changes, it stays what it was, unless that is
     /// missed already. The same plan again changes nothing.

@@ -1,7 +1,7 @@
 //! The answers of the machine as the server would write them.
 
 use crate::player::{Known, Reply};
-use taskq_model::machine::Machine;
+use taskq_model::machine::{Machine, State};
 use taskq_model::sql::Names;
 use taskq_model::verbs::*;
 
@@ -67,7 +67,7 @@ pub fn expected(verb: &Verb, answer: &Answer, machine: &Machine, names: &Known) 
 
 fn claimed(lease: Lease, machine: &Machine, names: &Known) -> Vec<Option<String>> {
     let task = &machine.tasks[&lease.id];
-    let ends = task.lease_expires_at();
+    let State::Running { lease_expires_at, .. } = task.state else { return Vec::new() };
     vec![
         Some(names.id(lease.id)),
         Some(names.token(lease)),
@@ -79,7 +79,7 @@ fn claimed(lease: Lease, machine: &Machine, names: &Known) -> Vec<Option<String>
         Some(task.priority.to_string()),
         task.group.map(str::to_owned),
         Some(task.enqueued_at.to_string()),
-        ends.map(|ends| ends.to_string()),
+        Some(lease_expires_at.to_string()),
     ]
 }
 
