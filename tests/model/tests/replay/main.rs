@@ -26,8 +26,7 @@ fn variable(name: &str, default: u64) -> u64 {
 fn ten_thousand_histories_go_as_the_machine_says() {
     let (seed, cases) = (variable("MODEL_SEED", 1), variable("MODEL_CASES", 10_000));
     println!("MODEL_SEED={seed} MODEL_CASES={cases}");
-    let settings =
-        ["synchronous_commit = off", "autovacuum_naptime = 1", "jit = off", "log_min_messages = fatal"];
+    let settings = ["synchronous_commit = off", "jit = off", "log_min_messages = fatal"];
     let server = Server::start("model", &settings);
     thread::scope(|scope| {
         for thread in 0..THREADS {
