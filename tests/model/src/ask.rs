@@ -89,10 +89,11 @@ impl Machine {
             Verb::Redrive { queue: None, task_type: None, ids: None, .. } => return Err(INVALID),
             Verb::Redrive { max_tasks: Some(..0), .. } => return Err(INVALID),
             Verb::Redrive { queue, task_type, ids, max_tasks, one_per_second } => {
-                let meant = |task: &Task| matches!(queue, None | Some("*")) || *queue == Some(task.queue);
-                let meant = |task: &Task| meant(task) && task_type.is_none_or(|of| of == task.task_type);
-                let meant =
-                    |task: &Task| meant(task) && ids.as_ref().is_none_or(|ids| ids.contains(&task.id));
+                let meant = |task: &Task| {
+                    queue.is_none_or(|of| of == "*" || of == task.queue)
+                        && task_type.is_none_or(|of| of == task.task_type)
+                        && ids.as_ref().is_none_or(|ids| ids.contains(&task.id))
+                };
                 let (redriven, mut skipped) =
                     self.redrive(meant, max_tasks.map_or(usize::MAX, |n| n as usize), *one_per_second);
                 if let Some(ids) = ids {

@@ -211,7 +211,7 @@ pub fn script(history: &History) -> String {
             };
             let known = machine.ids;
             let answer = machine.ask(&verb);
-            if block && !matches!(answer, Answer::Refused(_)) || !block {
+            if !block || !matches!(answer, Answer::Refused(_)) {
                 script.push_str(&format!("{sql};  -- {answer:?}\n"));
             } else {
                 script.push_str(&format!("savepoint b;\n{sql};  -- {answer:?}\nrollback to b;\n"));
