@@ -64,7 +64,7 @@ begin
                       order by f.slot limit 1 for update skip locked);
     if not found then
       insert into taskq.slot (queue, slot, task_id)
-      select _set_slots.queue, max(s.slot) + 1, v_task from taskq.slot s where s.queue = _set_slots.queue;
+      select _set_slots.queue, coalesce(max(s.slot), 0) + 1, v_task from taskq.slot s where s.queue = _set_slots.queue;
     end if;
   end loop;
   delete from taskq.slot s

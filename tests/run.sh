@@ -38,6 +38,11 @@ stage_security() { tests/security/run.sh; }
 stage_clients() {   # drivers and a pooler
     tools/prerequisites.sh clients && CONF='fsync = off' tools/cluster.sh run clients tests/clients/run.sh
 }
+stage_model() {   # the model alone, and its histories on a server
+    server_dir "$RUN/test/model" 755
+    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/model \
+        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-model --no-fail-fast
+}
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 # The contract, the races and the life cycle on another version of PostgreSQL.

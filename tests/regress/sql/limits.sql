@@ -205,6 +205,11 @@ select test.used('q');
 select taskq.configure_queue('q', '{"lease": "1 hour"}') ->> 'max_running' as max_running, test.used('q');
 delete from taskq.queue where name = 'q';
 select test.slots('q');
+-- 0, where there was no limit and tasks run: they go on, and nothing begins
+select test.limit('q', 0);
+select test.used('q'), test.slots('q'), test.claim(1, '{q}');
+select test.finish('q');
+select test.slots('q');
 
 -- pause and resume
 delete from taskq.task;
