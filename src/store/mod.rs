@@ -321,11 +321,16 @@ pub fn extend(
     Ok(Some((ends, table.need(0, 1)?)))
 }
 
-/// Ids of running tasks whose lease is over, those over for longest first, and when the next lease
-/// ends.
-pub fn expired(spi: &Spi, now: Moment) -> Outcome<(Vec<i64>, Option<Moment>)> {
-    let table = spi.execute(&EXPIRED, &[arg(now)])?;
-    Ok((table.get(0, 0).unwrap_or_default(), table.get(0, 1)))
+/// When the leases of running tasks end, and of which tasks: so many, those that end first.
+pub fn lease_ends(spi: &Spi, at_most: usize) -> Outcome<Vec<(Moment, i64)>> {
+    let table = spi.execute(&LEASE_ENDS, &[arg(at_most as i64)])?;
+    (0..table.len()).map(|row| Ok((table.need(row, 0)?, table.need(row, 1)?))).collect()
+}
+
+/// Which of these tasks are running although their lease is over.
+pub fn still_over(spi: &Spi, ids: &[i64], now: Moment) -> Outcome<Vec<i64>> {
+    let table = spi.execute(&STILL_OVER, &[arg(ids), arg(now)])?;
+    (0..table.len()).map(|row| table.need(row, 0)).collect()
 }
 
 /// Locks an unfinished task; says whether it is running, None if there is no such task. A parked one

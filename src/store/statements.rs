@@ -62,7 +62,8 @@ statement!(BURY, "bury.sql", [INT8ARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
 statement!(EXTEND, "extend.sql",
     [INT8OID, INT8OID, TIMESTAMPTZOID, JSONBOID, FLOAT8OID, TEXTARRAYOID, FLOAT8ARRAYOID, TEXTARRAYOID,
      FLOAT8ARRAYOID]);
-statement!(EXPIRED, "expired.sql", [TIMESTAMPTZOID]);
+statement!(LEASE_ENDS, "lease_ends.sql", [INT8OID]);
+statement!(STILL_OVER, "still_over.sql", [INT8ARRAYOID, TIMESTAMPTZOID]);
 statement!(CANCEL_LOCK, "cancel_lock.sql", [INT8OID]);
 statement!(CANCEL_REQUEST, "cancel_request.sql", [INT8OID, TIMESTAMPTZOID, TEXTOID]);
 statement!(WHEREABOUTS, "whereabouts.sql", [INT8OID]);
