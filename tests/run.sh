@@ -28,6 +28,7 @@ stage_server() {   # tests in Rust that start servers of their own; they mostly 
     TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/servers \
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests --no-fail-fast -- --test-threads=5
 }
+stage_soak() { tests/soak/run.sh short; }   # many sessions and faults
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 
@@ -41,7 +42,7 @@ trap stop_all EXIT
 
 logged() { "${@:2}" 2>&1 | (trap '' INT TERM HUP; exec tee "$1"); }
 
-# Sums up the results of cargo test, pg_regress, the demo's expectations and the README's check.
+# Sums up the results of cargo test, pg_regress, the soak's runs, the demo's expectations and the README's check.
 count() {
     awk '/^test result: / { p += $4; f += $6 }
          match($0, /All [0-9]+ tests passed/) { split(substr($0, RSTART), w, " "); p += w[2] }
@@ -52,7 +53,7 @@ count() {
          END { print p + 0, f + 0 }' "$1"
 }
 
-all='lint build pgrx regress isolation server demo readme'
+all='lint build pgrx regress isolation server soak demo readme'
 stages=${STAGE:-$all}
 for stage in $stages; do
     [[ " $all " == *" $stage "* ]] || die "no such stage: $stage (there are: $all)"

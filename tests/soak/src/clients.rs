@@ -42,7 +42,10 @@ impl Clients {
 
     fn process(&self, number: u64, generation: u64) -> Process {
         let program = std::env::current_exe().expect("this program");
-        let mut child = Command::new(program)
+        // None outlives us, not even one that is stopped.
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(program)
             .args(["client", &self.host])
             .args([number, generation, self.seed].map(|n| n.to_string()))
             .stdin(Stdio::piped())

@@ -8,7 +8,7 @@
 //!
 //!     soak short            some runs with fixed seeds
 //!     soak long MINUTES     runs with new seeds for so long
-//!     soak seed SEED        one run again. The choices of each client and of the faults are the same; how
+//!     soak seed SEED [s]    one run again, for so many seconds. The choices of each client and of the faults are the same; how
 //!                           they meet is not
 //!     soak client ...       is what the others start
 
@@ -55,7 +55,8 @@ fn main() -> ExitCode {
             let plans = (first..).map(|seed| plan(seed, LONG_RUN));
             runs(plans, Duration::from_secs_f64(minutes * 60.0))
         }
-        ["seed", seed] => runs(std::iter::once(plan(seed.parse().expect("a seed"), LONG_RUN)), Duration::MAX),
+        ["seed", seed] => seed_again(seed, LONG_RUN),
+        ["seed", seed, seconds] => seed_again(seed, seconds.parse().expect("seconds")),
         _ => {
             eprintln!("usage: soak short | long MINUTES | seed SEED");
             ExitCode::FAILURE
@@ -66,20 +67,26 @@ fn main() -> ExitCode {
 /// Of the stage in `make test`.
 const SHORT_RUNS: u64 = 4;
 /// Seconds of a run of the long soak.
-const LONG_RUN: u64 = 90;
+const LONG_RUN: u64 = 240;
 
-fn plan(seed: u64, seconds: u64) -> Plan {
-    Plan { seed, clients: 8, time: Duration::from_secs(seconds), crash_every: Duration::from_secs(6) }
+fn seed_again(seed: &str, seconds: u64) -> ExitCode {
+    runs(std::iter::once(plan(seed.parse().expect("a seed"), seconds)), Duration::MAX)
 }
 
-/// Calls verbs until it is told to stop, or nobody listens any more.
+fn plan(seed: u64, seconds: u64) -> Plan {
+    Plan { seed, clients: 8, time: Duration::from_secs(seconds), crash_every: Duration::from_secs(4) }
+}
+
+/// Calls verbs until it is told to stop, or nobody is there any more who might.
 fn client(host: &str, number: u64, generation: u64, seed: u64) {
     let mut config = postgres::Config::new();
     config.host(host).port(5432).user("postgres").dbname("soak").connect_timeout(Duration::from_secs(10));
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
     std::thread::spawn(move || {
-        let _ = std::io::stdin().read_line(&mut String::new());
+        if std::io::stdin().read_line(&mut String::new()).is_ok_and(|bytes| bytes == 0) {
+            std::process::exit(1);
+        }
         told.store(true, Relaxed);
     });
     let journal = |event| {
