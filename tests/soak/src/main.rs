@@ -4,7 +4,8 @@
 //! A run has a server of its own, client processes that call random verbs in random transactions
 //! (`client`, `verbs`) and tell of each call before and after (`journal`), faults (`fault`), and an
 //! observer (`watch`). When the clients have ended it has all tasks done (`run`), and judges what each
-//! client was told (`history`, `judge`), what is there (`account`, `after`), and the server's log.
+//! client was told (`history`, `judge`), what is there (`account`, `after`), and the server's log. Beside the
+//! long runs go the long forms of two cases (`keeper`, `archive`).
 //!
 //!     soak short            some runs with fixed seeds
 //!     soak long MINUTES     runs with new seeds for so long
@@ -14,12 +15,14 @@
 
 mod account;
 mod after;
+mod archive;
 mod client;
 mod clients;
 mod fault;
 mod history;
 mod journal;
 mod judge;
+mod keeper;
 mod run;
 mod serverlog;
 mod verbs;
@@ -51,9 +54,7 @@ fn main() -> ExitCode {
         }
         ["long", minutes] => {
             let minutes: f64 = minutes.parse().expect("a number of minutes");
-            let first = Random::seed();
-            let plans = (first..).map(|seed| plan(seed, LONG_RUN));
-            runs(plans, Duration::from_secs_f64(minutes * 60.0))
+            long(Duration::from_secs_f64(minutes * 60.0))
         }
         ["seed", seed] => seed_again(seed, LONG_RUN),
         ["seed", seed, seconds] => seed_again(seed, seconds.parse().expect("seconds")),
@@ -68,6 +69,29 @@ fn main() -> ExitCode {
 const SHORT_RUNS: u64 = 4;
 /// Seconds of a run of the long soak.
 const LONG_RUN: u64 = 240;
+
+/// Random runs for so long, and the long forms of cases beside them.
+fn long(time: Duration) -> ExitCode {
+    let first = Random::seed();
+    std::thread::scope(|scope| {
+        let cases = [
+            ("g06", scope.spawn(|| keeper::restarts(20))),
+            ("g20", scope.spawn(move || archive::broken(time.min(Duration::from_secs(600))))),
+        ];
+        let mut code = runs((first..).map(|seed| plan(seed, LONG_RUN)), time);
+        for (name, case) in cases {
+            let (said, found) =
+                case.join().unwrap_or_else(|_| (String::new(), vec!["it broke off".to_owned()]));
+            let word = if found.is_empty() { "[ok]" } else { "[NOT OK]" };
+            println!("   {word} {name} {said}");
+            for what in &found {
+                println!("       {what}");
+                code = ExitCode::FAILURE;
+            }
+        }
+        code
+    })
+}
 
 fn seed_again(seed: &str, seconds: u64) -> ExitCode {
     runs(std::iter::once(plan(seed.parse().expect("a seed"), seconds)), Duration::MAX)
