@@ -46,10 +46,11 @@ pub fn restarts(times: u32) -> (String, Found) {
         found.push(format!("the keeper was back after {longest:?} only"));
     }
     let log = server.log();
-    // Two lines for each that was terminated, one for a statement that was cancelled.
-    let lines = log.lines().filter(|line| line.contains("taskq")).count();
-    if lines > 10 * times as usize {
-        found.push(format!("{lines} lines of the server's log are about keepers"));
+    // One for each that was terminated, or whose statement was cancelled.
+    let levels = ["WARNING:  ", "ERROR:  ", "FATAL:  "];
+    let lines = log.lines().filter(|line| levels.iter().any(|level| line.contains(level))).count();
+    if lines > 3 * times as usize {
+        found.push(format!("{lines} warnings and errors in the server's log"));
     }
     let said = format!(
         "the keeper ended {} times, cancelled {times} times: back after {longest:.1?} at most",
