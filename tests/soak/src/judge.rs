@@ -196,6 +196,15 @@ pub fn endings(tasks: &HashMap<i64, Task>) -> Found {
                 found.push(format!("task {id} was claimed by {} after {}", lease.by.name(), call.name()));
             }
         }
+        // Whoever finishes a task has its last lease.
+        let last = task.committed().iter().map(|lease| lease.claim.token).max();
+        for lease in task.leases.iter().filter(|lease| Some(lease.claim.token) < last) {
+            for (call, state, _) in &lease.ends {
+                if call.fate == Fate::Committed && *state == Some("succeeded") {
+                    found.push(format!("task {id}: {} finished it with a stale token", call.name()));
+                }
+            }
+        }
         // With a lease that was taken back nothing can be done any more.
         for pair in task.committed().windows(2) {
             for (call, state, _) in &pair[0].ends {

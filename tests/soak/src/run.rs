@@ -80,7 +80,7 @@ pub fn run(plan: &Plan, keep: &Path) -> Report {
     });
     let mut found = found.into_inner().unwrap_or_default();
     found.dedup();
-    if looks.load(Relaxed) < 20 {
+    if looks.load(Relaxed) < 3 {
         found.push(format!("the observer looked only {} times", looks.load(Relaxed)));
     }
     let mut counts = Counts::default();
