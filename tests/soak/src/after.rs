@@ -132,9 +132,23 @@ pub fn occurrences(client: &mut Client) -> Found {
     client.column(sql, &[])
 }
 
+const HAS_AMCHECK: &str = "select exists (select from pg_available_extensions where name = 'amcheck')";
+
+/// Servers that do not come from Debian may be without amcheck: then tables and indexes are not looked at.
+pub fn install_amcheck(client: &mut Client) {
+    if client.value(HAS_AMCHECK, &[]) {
+        client.run("create extension amcheck");
+    } else {
+        println!("   this server has no amcheck");
+    }
+}
+
 /// amcheck over all tables and b-trees.
 pub fn sound(client: &mut Client) -> Found {
     let mut found = Found::new();
+    if !client.value::<bool>(HAS_AMCHECK, &[]) {
+        return found;
+    }
     let indexes: Vec<String> = client.column(
         "select c.oid::regclass::text from pg_class c join pg_am m on m.oid = c.relam
           where c.relnamespace = 'taskq'::regnamespace and c.relkind = 'i' and m.amname = 'btree' order by 1",

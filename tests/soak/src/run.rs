@@ -34,6 +34,9 @@ pub struct Report {
     pub found: Found,
 }
 
+/// About two for each call.
+const ENOUGH_EVENTS: usize = 4_000;
+
 const SETTINGS: &[&str] = &[
     "synchronous_commit = on",
     "max_prepared_transactions = 30",
@@ -51,7 +54,6 @@ const SETTINGS: &[&str] = &[
 /// The clients choose among these queues; what they are allowed is what `account` and `watch` know.
 const SETUP: &str = r#"
     create extension taskq;
-    create extension amcheck;
     create table effect (task bigint, token bigint);
     select taskq.configure_queue('limited', '{"max_running": 5}');
     select taskq.configure_queue('flexible', '{"max_running": 8}');
@@ -66,6 +68,7 @@ const SETUP: &str = r#"
 pub fn run(plan: &Plan, keep: &Path) -> Report {
     let server = Server::start("soak", SETTINGS);
     server.empty_database("soak").connect().run(SETUP);
+    after::install_amcheck(&mut server.connect("soak"));
     let config = server.config("soak");
     let events = Events::default();
     let found = Mutex::new(Found::new());
@@ -133,7 +136,9 @@ fn storm(plan: &Plan, server: &Server, faults: &mut Faults, events: &Events, fou
     let begin = Instant::now();
     let every = plan.crash_every.as_millis() as u64;
     let mut next_crash = begin + Duration::from_millis(every / 2 + random.below(every / 2));
-    while begin.elapsed() < plan.time {
+    // On a busy machine it takes longer until enough has happened.
+    let enough = |faults: &Faults| locked(events).len() > ENOUGH_EVENTS && faults.crashes() > 0;
+    while begin.elapsed() < plan.time || (begin.elapsed() < plan.time * 4 && !enough(faults)) {
         pause(0.05 + random.below(60) as f64 / 100.0);
         faults.go_on(false);
         locked(found).extend(clients.restart_killed());
