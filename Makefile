@@ -5,7 +5,7 @@ PROFILE ?= release
 export PG PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench install installcheck psql prerequisites build lint unit regress isolation security server clients readme freeze upgrade-script clean distclean
+.PHONY: help demo test soak bench install installcheck psql prerequisites build lint unit regress isolation security server clients readme freeze upgrade-script clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,8 @@ demo: build ## build and run the demo; KEEP=1 leaves its server running
 	@tools/demo.sh
 test: ## all tests; STAGE="regress demo" only these stages, PG=16 on that version of PostgreSQL
 	@tests/run.sh
+soak: build ## many sessions and faults for MINUTES=60; SEED=n does one run again
+	@tests/soak/run.sh
 bench: build ## the benchmark; BENCH="features keeper" only these parts
 	@tools/cluster.sh run bench bench/run.sh
 install: prerequisites ## install into the server of PG_CONFIG (default: the system's); needs root or sudo

@@ -43,6 +43,7 @@ stage_model() {   # the model alone, and its histories on a server
     TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/model \
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-model --no-fail-fast
 }
+stage_soak() { tests/soak/run.sh short; }   # many sessions and faults
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 # The contract, the races and the life cycle on another version of PostgreSQL.
@@ -72,7 +73,7 @@ trap stop_all EXIT
 
 logged() { "${@:2}" 2>&1 | (trap '' INT TERM HUP; exec tee "$1"); }
 
-# Sums up the results of cargo test, pg_regress, the demo's expectations and the README's check.
+# Sums up the results of cargo test, pg_regress, the soak's runs, the demo's expectations and the README's check.
 # Other versions sum up their own stages.
 count() {
     if [[ $1 == */pg[0-9][0-9] ]]; then

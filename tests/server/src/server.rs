@@ -200,6 +200,16 @@ impl Server {
         self.inner.kill();
     }
 
+    /// Kills the postmaster alone with SIGKILL, and waits until the others have noticed and left.
+    pub fn kill_postmaster(&self) {
+        self.inner.kill_postmaster();
+    }
+
+    /// The folder of the server's socket.
+    pub fn host(&self) -> &Path {
+        &self.inner.folder
+    }
+
     /// What the server has written to its log so far.
     pub fn log(&self) -> String {
         fs::read(self.inner.folder.join("log"))
@@ -311,6 +321,15 @@ impl Inner {
         }
         child.wait().expect("wait");
         eventually("all processes of the server are gone", 30, || all.iter().all(|pid| !is_alive(*pid)));
+    }
+
+    fn kill_postmaster(&self) {
+        let Some(mut child) = self.postmaster.lock().expect("postmaster").take() else { return };
+        signal(child.id(), libc::SIGSTOP);
+        let all = children(child.id());
+        signal(child.id(), libc::SIGKILL);
+        child.wait().expect("wait");
+        eventually("the orphans are gone", 60, || all.iter().all(|pid| !is_alive(*pid)));
     }
 
     fn remove(&self) {

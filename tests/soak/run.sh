@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Many sessions and faults: `make soak` with MINUTES or SEED, or, with `short`, the stage of `make test`.
+# What a run found is kept in RUN/log/soak-SEED: its journal, and the server's log.
+set -euo pipefail
+# shellcheck source=tools/lib.sh
+. "$(dirname "$0")/../../tools/lib.sh"
+cd "$ROOT"
+
+servers=$RUN/soak
+if [[ ${1:-} == short ]]; then
+    what=(short) servers=$RUN/test/soak   # tests/run.sh stops what is left there
+elif [[ -n ${SEED:-} ]]; then
+    what=(seed "$SEED")
+else
+    what=(long "${MINUTES:-60}")
+fi
+if [[ ${1:-} != short ]]; then
+    lock soak
+    GRACE=20
+    trap 'stop_servers "$servers" immediate; rm -rf "$servers"' EXIT
+fi
+mkdir -p "$RUN/log" "$(dirname "$servers")"
+server_dir "$servers" 755
+export TASKQ_TEST_BINDIR TASKQ_TEST_DIR=$servers TASKQ_TEST_USER='' TASKQ_SOAK_KEEP=$RUN/log
+TASKQ_TEST_BINDIR=$(tree_bin "$TREE")
+[[ $(id -u) != 0 ]] || TASKQ_TEST_USER=$SERVER_USER
+[[ ${1:-} != short ]] || exec cargo run --quiet -p taskq-soak -- "${what[@]}"
+in_group cargo run --quiet -p taskq-soak -- "${what[@]}"

@@ -1,0 +1,256 @@
+//! What the journals of all clients say together: calls with their fates, and the leases of each task.
+
+use crate::journal::{Claim, Effect, Event, Fate, Intent, Outcome, Time, Want};
+use std::collections::HashMap;
+
+/// A call, and what became of it.
+pub struct Call {
+    pub client: u64,
+    pub pid: i32,
+    pub txn: u64,
+    /// The isolation level; empty for a call on its own.
+    pub level: String,
+    pub earlier: u32,
+    pub verb: String,
+    pub before: Time,
+    /// When the answer came; never, if none did.
+    pub after: Time,
+    pub wants: Vec<Want>,
+    /// None: the client was killed.
+    pub outcome: Option<Outcome>,
+    pub fate: Fate,
+    /// When its client knew that it was committed.
+    pub settled: Time,
+}
+
+pub const NEVER: Time = Time::MAX;
+
+impl Call {
+    pub fn effects(&self) -> &[Effect] {
+        match &self.outcome {
+            Some(Outcome::Done(effects)) => effects,
+            _ => &[],
+        }
+    }
+
+    /// Whether it may have happened.
+    pub fn possible(&self) -> bool {
+        self.fate != Fate::RolledBack
+    }
+
+    pub fn same_transaction(&self, other: &Call) -> bool {
+        (self.client, self.txn) == (other.client, other.txn)
+    }
+
+    pub fn name(&self) -> String {
+        format!("{} of client {} in transaction {}", self.verb, self.client, self.txn)
+    }
+}
+
+#[derive(Default)]
+struct Txn {
+    level: String,
+    ending: bool,
+    end: Option<(Fate, Time)>,
+    undone: Vec<(u64, u64)>,
+}
+
+/// Puts the events of all clients, each in its own order, together.
+pub fn calls(events: &[(u64, Event)]) -> Vec<Call> {
+    let mut txns: HashMap<(u64, u64), Txn> = HashMap::new();
+    let mut last_call: HashMap<u64, u64> = HashMap::new();
+    let mut answers: HashMap<(u64, u64), (Time, &Outcome)> = HashMap::new();
+    for (client, event) in events {
+        match event {
+            Event::Begin { txn, level } => {
+                txns.entry((*client, *txn)).or_default().level = level.clone();
+            }
+            Event::Before(Intent { call, .. }) => {
+                last_call.insert(*client, *call);
+            }
+            Event::Undo { txn, from } => {
+                let to = last_call.get(client).copied().unwrap_or_default();
+                txns.entry((*client, *txn)).or_default().undone.push((*from, to));
+            }
+            Event::Ending { txn, .. } => txns.entry((*client, *txn)).or_default().ending = true,
+            Event::End { txn, at, fate } => {
+                txns.entry((*client, *txn)).or_default().end = Some((*fate, *at));
+            }
+            Event::After { call, at, outcome } => {
+                answers.insert((*client, *call), (*at, outcome));
+            }
+            Event::Session { .. } => {}
+        }
+    }
+    let mut pids: HashMap<u64, i32> = HashMap::new();
+    let mut calls = Vec::new();
+    for (client, event) in events {
+        let intent = match event {
+            Event::Session { pid } => {
+                pids.insert(*client, *pid);
+                continue;
+            }
+            Event::Before(intent) => intent,
+            _ => continue,
+        };
+        let answer = answers.get(&(*client, intent.call));
+        let (after, outcome) = answer.map_or((NEVER, None), |(at, outcome)| (*at, Some((*outcome).clone())));
+        let txn = txns.get(&(*client, intent.txn));
+        let undone = |txn: &Txn| txn.undone.iter().any(|(from, to)| (*from..=*to).contains(&intent.call));
+        let (fate, settled) = match (&outcome, txn) {
+            (Some(Outcome::Error { .. }), _) => (Fate::RolledBack, NEVER),
+            (_, Some(txn)) if undone(txn) => (Fate::RolledBack, NEVER),
+            (_, Some(Txn { end: Some((fate, at)), .. })) => match fate {
+                Fate::Prepared => (Fate::Unknown, NEVER),
+                Fate::Committed => (Fate::Committed, *at),
+                fate => (*fate, NEVER),
+            },
+            // Killed: before it could commit, or just then.
+            (_, Some(txn)) if !txn.ending => (Fate::RolledBack, NEVER),
+            (_, Some(_)) => (Fate::Unknown, NEVER),
+            (Some(Outcome::Done(_)), None) => (Fate::Committed, after),
+            (_, None) => (Fate::Unknown, NEVER),
+        };
+        calls.push(Call {
+            client: *client,
+            pid: pids.get(client).copied().unwrap_or_default(),
+            txn: intent.txn,
+            level: txn.map_or(String::new(), |txn| txn.level.clone()),
+            earlier: intent.earlier,
+            verb: intent.verb.clone(),
+            before: intent.at,
+            after,
+            wants: intent.wants.clone(),
+            outcome,
+            fate,
+            settled,
+        });
+    }
+    calls
+}
+
+/// A lease that a claim gave, and what was done with it.
+pub struct Lease<'a> {
+    pub claim: &'a Claim,
+    pub by: &'a Call,
+    /// Calls that ended it, or may have, or tried to.
+    pub ends: Vec<(&'a Call, Option<&'a str>, Option<Time>)>,
+    pub extensions: Vec<(&'a Call, Time)>,
+}
+
+impl Lease<'_> {
+    /// The earliest moment at which it may have been over by the clock.
+    pub fn expiry(&self) -> Time {
+        self.extensions.iter().fold(self.claim.expires_at, |expiry, (call, at)| match call.fate {
+            Fate::Committed => *at,
+            Fate::RolledBack => expiry,
+            _ => expiry.min(*at),
+        })
+    }
+
+    /// While its client had it for certain: since it knew of it, until it or somebody else may have ended it,
+    /// or its time was over.
+    pub fn certain(&self, task: &Task) -> (Time, Time) {
+        let ends = self.ends.iter().map(|(call, ..)| *call);
+        let forced = task.cancels.iter().filter(|(_, force, _)| *force).map(|(call, ..)| *call);
+        let mut until = self.claim.expires_at;
+        // What it prolonged late, when it was over by the clock, does not count.
+        for (call, at) in &self.extensions {
+            until = match call.fate {
+                Fate::Committed if call.after <= until => *at,
+                Fate::RolledBack => until,
+                _ => until.min(*at),
+            };
+        }
+        let end = ends.chain(forced).map(|call| call.before).filter(|at| *at > self.by.before).min();
+        (self.by.settled, until.min(end.unwrap_or(NEVER)))
+    }
+}
+
+/// All that is known of one task.
+#[derive(Default)]
+pub struct Task<'a> {
+    /// In the order of their tokens; without those that were rolled back.
+    pub leases: Vec<Lease<'a>>,
+    /// Ends with tokens that no claim has given.
+    pub strangers: Vec<&'a Call>,
+    /// Calls of cancel, with their answers.
+    pub cancels: Vec<(&'a Call, bool, Option<&'a str>)>,
+    pub not_before: Time,
+}
+
+impl<'a> Task<'a> {
+    /// The leases of which it is known that they were given.
+    pub fn committed(&self) -> Vec<&Lease<'a>> {
+        self.leases.iter().filter(|lease| lease.by.fate == Fate::Committed).collect()
+    }
+}
+
+pub fn tasks(calls: &[Call]) -> HashMap<i64, Task<'_>> {
+    let mut tasks: HashMap<i64, Task> = HashMap::new();
+    for call in calls.iter().filter(|call| call.possible()) {
+        for effect in call.effects() {
+            match effect {
+                Effect::Claimed(claim) => {
+                    let lease = Lease { claim, by: call, ends: Vec::new(), extensions: Vec::new() };
+                    tasks.entry(claim.id).or_default().leases.push(lease);
+                }
+                Effect::Stored { id, not_before, .. } => {
+                    let task = tasks.entry(*id).or_default();
+                    task.not_before = task.not_before.max(*not_before);
+                }
+                _ => {}
+            }
+        }
+    }
+    for task in tasks.values_mut() {
+        task.leases.sort_by_key(|lease| lease.claim.token);
+    }
+    for call in calls {
+        let unanswered = matches!(call.outcome, None | Some(Outcome::Lost { .. }));
+        for want in call.wants.iter().filter(|_| unanswered && call.possible()) {
+            match want {
+                Want::Lease { id, token, end: true } => add_end(&mut tasks, call, *id, *token, None, None),
+                Want::Force { id } => tasks.entry(*id).or_default().cancels.push((call, true, None)),
+                _ => {}
+            }
+        }
+        for effect in call.effects() {
+            match effect {
+                Effect::Ended { id, token, state, not_before } => {
+                    add_end(&mut tasks, call, *id, *token, Some(state), *not_before);
+                }
+                Effect::Extended { id, token, expires_at } => match lease(&mut tasks, *id, *token) {
+                    Some(lease) => lease.extensions.push((call, *expires_at)),
+                    None if call.possible() => tasks.entry(*id).or_default().strangers.push(call),
+                    None => {}
+                },
+                Effect::Cancel { id, force, answer } => {
+                    tasks.entry(*id).or_default().cancels.push((call, *force, Some(answer)));
+                }
+                _ => {}
+            }
+        }
+    }
+    tasks
+}
+
+fn lease<'t, 'a>(tasks: &'t mut HashMap<i64, Task<'a>>, id: i64, token: i64) -> Option<&'t mut Lease<'a>> {
+    tasks.get_mut(&id)?.leases.iter_mut().find(|lease| lease.claim.token == token)
+}
+
+fn add_end<'a>(
+    tasks: &mut HashMap<i64, Task<'a>>,
+    call: &'a Call,
+    id: i64,
+    token: i64,
+    state: Option<&'a str>,
+    not_before: Option<Time>,
+) {
+    match lease(tasks, id, token) {
+        Some(lease) => lease.ends.push((call, state, not_before)),
+        // (Without an answer it may well have been refused.)
+        None if call.possible() && state.is_some() => tasks.entry(id).or_default().strangers.push(call),
+        None => {}
+    }
+}
