@@ -50,6 +50,7 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.alerts'),
     ('reader',   'view',     'taskq.duties'),
     ('reader',   'view',     'taskq.schedules'),
+    ('reader',   'view',     'taskq.failures'),
     -- functions in a view are called with the rights of the one who looks
     ('reader',   'function', 'taskq._view_time'),
     ('reader',   'function', 'taskq._count_tasks'),
@@ -59,6 +60,7 @@ create function taskq._parts()
     ('reader',   'function', 'taskq._displayed_state'),
     ('reader',   'function', 'taskq._local_time'),
     ('reader',   'function', 'taskq._last_error'),
+    ('reader',   'function', 'taskq._failures'),
     ('reader',   'function', 'taskq._default_lease'),
     ('reader',   'function', 'taskq._default_retention'),
     ('reader',   'function', 'taskq._default_dead_letters_limit'),

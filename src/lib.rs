@@ -15,6 +15,7 @@ mod config;
 mod cron;
 mod failure;
 mod figures;
+mod fold;
 mod groups;
 mod pairs;
 mod permits;
@@ -67,7 +68,8 @@ pgrx::extension_sql_file!("../sql/drill.sql", name = "drill", requires = ["archi
 pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["drill"]);
 pgrx::extension_sql_file!("../sql/schedule.sql", name = "schedule", requires = ["sample"]);
 pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["schedule"]);
-pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["keeper"], finalize);
+pgrx::extension_sql_file!("../sql/failures.sql", name = "failures", requires = ["keeper"]);
+pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["failures"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]
 mod argument_tests;
