@@ -39,6 +39,8 @@ create function taskq._parts()
     ('reader',   'function', 'taskq.status'),
     ('reader',   'function', 'taskq.estimate'),
     ('reader',   'function', 'taskq.health'),
+    ('reader',   'function', 'taskq.why'),
+    ('reader',   'function', 'taskq.diagnose'),
     ('reader',   'view',     'taskq.queues'),
     ('reader',   'view',     'taskq.task_types'),
     ('reader',   'view',     'taskq.tasks'),
@@ -120,7 +122,7 @@ create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('reader', grant_reader.role);
 comment on function taskq.grant_reader is
-  'Lets a role read the views, payloads and errors included, and call status, estimate and health.';
+  'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose and health.';
 
 -- Functions are open to PUBLIC when they are made, so this stands behind all of them.
 revoke all on schema taskq from public;

@@ -70,7 +70,8 @@ fn replacement(found: &str, before: &str) -> String {
 /// Whether it is a code such as 404 or 550, where such codes stand: at the beginning, or behind a word that
 /// announces one.
 fn is_status(found: &str, before: &str) -> bool {
-    if found.len() != 3 || !found.starts_with(['4', '5']) || !found.bytes().all(|byte| byte.is_ascii_digit()) {
+    if found.len() != 3 || !found.starts_with(['4', '5']) || !found.bytes().all(|byte| byte.is_ascii_digit())
+    {
         return false;
     }
     let before = before.trim_end_matches(|c: char| !c.is_alphanumeric());

@@ -69,7 +69,9 @@ pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["dri
 pgrx::extension_sql_file!("../sql/schedule.sql", name = "schedule", requires = ["sample"]);
 pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["schedule"]);
 pgrx::extension_sql_file!("../sql/failures.sql", name = "failures", requires = ["keeper"]);
-pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["failures"], finalize);
+pgrx::extension_sql_file!("../sql/why.sql", name = "why", requires = ["failures"]);
+pgrx::extension_sql_file!("../sql/diagnose.sql", name = "diagnose", requires = ["why"]);
+pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["diagnose"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]
 mod argument_tests;

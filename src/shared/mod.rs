@@ -5,7 +5,7 @@
 
 pub mod database;
 pub mod figure;
-mod histogram;
+pub mod histogram;
 pub mod memory;
 pub mod text;
 pub mod waiter;

@@ -1,6 +1,6 @@
 //! The workers that called `claim` or `wait` lately.
 
-use super::memory::WORKERS;
+use super::memory::{Process, WORKERS};
 use super::text::{Name, Text, hash};
 use crate::values::Moment;
 
@@ -16,6 +16,8 @@ pub struct Worker {
     pub database: u32,
     hash: u64,
     pub name: Text<255>,
+    /// The session that it last called from.
+    pub process: Process,
     queues_hash: u64,
     /// It takes from every queue.
     pub every_queue: bool,
@@ -49,6 +51,7 @@ pub fn find<'a>(
             database,
             hash,
             name,
+            process: Process::NONE,
             queues_hash: 0,
             every_queue: false,
             queue_count: 0,
@@ -67,6 +70,7 @@ pub fn find<'a>(
 impl Worker {
     pub fn seen(&mut self, queues: Option<&[String]>, now: Moment) {
         self.seen_at = now;
+        self.process = Process::current();
         let queues_hash = hash(queues);
         if queues_hash == self.queues_hash {
             return;
