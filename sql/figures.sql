@@ -46,11 +46,12 @@ comment on function taskq._take_claims() is
 
 create function taskq._workers_seen()
   returns table (worker text, queues text[], first_seen_at timestamptz, seen_at timestamptz,
-                 claimed_at timestamptz, claims bigint, claimed bigint, session_lives boolean, waits boolean)
+                 claimed_at timestamptz, claims bigint, claimed bigint, session_lives boolean,
+                 calls_in_session bigint, waits boolean)
   language c volatile security definer rows 50 set search_path = pg_catalog, pg_temp
   as 'MODULE_PATHNAME', 'taskq_workers_seen';
 comment on function taskq._workers_seen() is
-  'The workers that called claim or wait lately: for which queues (NULL: all), when first and last, when one last got a task, how many claims, and how many tasks; whether the session that it last called from is there, and sleeps in wait. At most 512 workers, the ones not seen for longest forgotten first.';
+  'The workers that called claim or wait lately: for which queues (NULL: all), when first and last, when one last got a task, how many claims, and how many tasks; whether the session that it last called from is there, how often it has called from that, and whether that sleeps in wait. At most 512 workers, the ones not seen for longest forgotten first.';
 
 create function taskq._note_redriven(queue text, task_type text, run_at timestamptz, enqueued_at timestamptz) returns void
   language c volatile

@@ -32,8 +32,8 @@ comment on function taskq._running_tasks(text, integer) is
 -- The workers that have asked for tasks of a queue, as far as they are remembered, and whether each is still there.
 --   present  it waits in wait, or it asked not long ago, or it holds a task whose lease lasts
 -- One asks "not long ago" if that is less than 30 seconds, or ten times as long as it usually takes it, up to 10 minutes.
--- That it holds a task does not help it when its session is gone: workers may use a connection for each call, but those
--- that use one for long have ended. gone says that: the session is not there, and it asked regularly before.
+-- That it holds a task does not help it when it is gone: it called from one session several times in a row, and
+-- that has ended. (Workers may use a connection for each call: of these nobody knows.)
 create function taskq._claimers(of_queue text, at timestamptz)
   returns table (worker text, first_seen_at timestamptz, seen_at timestamptz, claimed bigint, present boolean, waits boolean,
                  gone boolean, holds bigint[])
@@ -50,8 +50,8 @@ create function taskq._claimers(of_queue text, at timestamptz)
      select greatest(interval '30 seconds',
                      least(interval '10 minutes', (w.seen_at - w.first_seen_at) * 10 / greatest(1, w.claims))) as patience) p
    cross join lateral (
-     select not w.session_lives and w.seen_at <= _claimers.at
-            - greatest(interval '3 seconds', least(interval '10 minutes', (w.seen_at - w.first_seen_at) * 5 / greatest(1, w.claims))) as gone) g
+     select not w.session_lives and w.calls_in_session >= 3 and w.seen_at <= _claimers.at
+            - greatest(interval '3 seconds', least(interval '1 minute', (w.seen_at - w.first_seen_at) * 2 / greatest(1, w.claims))) as gone) g
    where w.queues is null or _claimers.of_queue = any (w.queues)
 $$;
 comment on function taskq._claimers(text, timestamptz) is
@@ -184,8 +184,9 @@ begin
   usual_run := taskq._usual_run((_why_running.task).queue, (_why_running.task).task_type, _why_running.at);
   explanation := format('it runs at worker %s since %s, %s; %s lease until %s', who, taskq._said(since),
                         case (_why_running.task).attempt when 1 then 'attempt 1' else format('attempt %s', (_why_running.task).attempt) end,
-                        coalesce(format('such a task usually takes %s s;', round(extract(epoch from usual_run)::numeric, 1)),
-                                 'how long such a task takes is not known yet;'), taskq._said(until));
+                        case when usual_run is null then 'how long such a task takes is not known yet;'
+                             else format('such a task usually takes %s s;', round(extract(epoch from usual_run)::numeric, 1)) end,
+                        taskq._said(until));
   return next;
 end
 $$;
@@ -293,7 +294,8 @@ begin
                    limit 100000) x);
       select t.claimed_at, t.worker into since, who from taskq.task t where t.id = v_holder;
       explanation := format('its group is held by %s; %s of the group %s ahead of it',
-                            coalesce(format('task %s, which worker %s has since %s', v_holder, who, taskq._said(since)), 'nobody, and its turn comes at once'),
+                            case when v_holder is null then 'nobody, and its turn comes at once'
+                                 else format('task %s, which worker %s has since %s', v_holder, who, taskq._said(since)) end,
                             ahead, case ahead when 1 then 'is' else 'are' end);
       return next;
       v_any := true;
@@ -337,7 +339,7 @@ begin
   usual_run := taskq._usual_run(v_task.queue, v_task.task_type, v_now);
   if ahead > 0 then
     reason := 'behind';
-    if v_queue.paused_at is null and ahead < 100000 then
+    if v_queue.paused_at is null and ahead < 100000 and per_second is not null then
       until := greatest(v_run_at, v_now + make_interval(secs => ahead / per_second));
     end if;
     explanation := format('%s%s ahead of it%s', case when ahead >= 100000 then 'at least ' end,

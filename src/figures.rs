@@ -145,6 +145,7 @@ fn add_worker(rows: &mut Rows, worker: &worker::Worker, waits: bool) {
         arg(worker.claims),
         arg(worker.claimed),
         arg(lives),
+        arg(worker.calls_in_session),
         arg(waits && lives),
     ]);
 }
