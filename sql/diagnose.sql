@@ -102,13 +102,16 @@ create function taskq._arrivals(of_queue text, at timestamptz)
     select extract(epoch from taskq._now_span()) as seconds,
            greatest(_arrivals.at - taskq._now_span() * 91,
                     (select s.at from taskq.sample s where s.at > _arrivals.at - taskq._now_span() * 91 order by s.at limit 1)) as since
+  ), came as materialized (
+    select floor(extract(epoch from _arrivals.at - s.at) / p.seconds)::integer as n, sum(s.enqueued) as arrived
+      from span p join taskq.sample s on s.at > p.since and s.at <= _arrivals.at
+     where s.queue = _arrivals.of_queue
+     group by 1
   ), step as (
-    select n, coalesce(sum(s.enqueued), 0) as arrived
+    select n, coalesce(c.arrived, 0) as arrived
       from span p
      cross join generate_series(0, floor(extract(epoch from _arrivals.at - p.since) / p.seconds)::integer - 1) n
-      left join taskq.sample s on s.at > _arrivals.at - taskq._now_span() * (n + 1) and s.at <= _arrivals.at - taskq._now_span() * n
-                              and s.queue = _arrivals.of_queue
-     group by n
+      left join came c using (n)
   )
   select (sum(t.arrived) filter (where t.n = 0))::bigint, avg(t.arrived) filter (where t.n > 0)::double precision,
          percentile_cont(0.95) within group (order by t.arrived::double precision) filter (where t.n > 0)

@@ -27,10 +27,13 @@ begin
   end if;
   if (_find_limits.q).rate is not null then
     select min(t.free_at) into v_next from taskq.rate_token t where t.queue = v_queue;
-    if v_next > _find_limits.at then
+    select sum(t.started) / min(t.seconds) as started, p.number / p.seconds::double precision as permitted into v_used
+      from unnest(_find_limits.types) t cross join taskq._rate_parts((_find_limits.q).rate) p group by p.number, p.seconds;
+    if v_next > _find_limits.at or v_used.started >= 0.8 * v_used.permitted then
       return next row(86, v_queue, 'warning', 'rate_holds',
         format('the rate of queue "%s" holds work back although workers are idle', v_queue),
-        format('%s may begin, and the next one at %s; %s ready, the oldest for %s; %s arrived in the last %s; %s idle', (_find_limits.q).rate, taskq._said(v_next),
+        format('%s may begin, the next one %s; %s ready, the oldest for %s; %s arrived in the last %s; %s idle', (_find_limits.q).rate,
+               case when v_next > _find_limits.at then 'at ' || taskq._said(v_next) else 'now' end,
                taskq._plural((_find_limits.q).ready, 'task is', 'tasks are'), taskq._span(extract(epoch from (_find_limits.q).oldest_age)),
                (select sum(t.enqueued) from unnest(_find_limits.types) t), taskq._span(extract(epoch from taskq._now_span())),
                taskq._plural((_find_limits.q).idle, 'worker is', 'workers are')),

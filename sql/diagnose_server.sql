@@ -152,16 +152,16 @@ begin
   select sum(s.enqueued) / extract(epoch from v_span)::double precision as arrived, sum(s.started) / extract(epoch from v_span)::double precision as started,
          sum(s.enqueued + s.started + s.succeeded + s.failed + s.cancelled) / extract(epoch from v_span)::double precision as steps
     into v_work from taskq.sample s where s.at > _find_load.at - v_span and s.at <= _find_load.at;
-  v_best := (select max(m.started) from (
-               select sum(s.started) / max(s.seconds) as started from taskq.sample s
-                where s.at > _find_load.at - v_span * 91 and s.at <= _find_load.at group by s.at) m);
   v_wal := least(1, v_work.steps / 3 * 1180 / nullif(v_now.wal, 0));
   v_commits := least(1, v_work.steps / nullif(v_now.commits, 0));
   if v_now.seconds >= extract(epoch from v_span) / 2 and v_work.arrived >= 100 and (v_wal >= 0.5 or v_commits >= 0.5 or v_now.cache < 0.9)
      and v_work.arrived >= 0.9 * v_work.started
-     and exists (select from taskq._compare(null, _find_load.at) c
-                  group by c.queue having sum(c.ready) > 10 * v_work.started)
+     and (select sum(s.ready) from taskq.sample s
+           where s.at = (select max(x.at) from taskq.sample x where x.at > _find_load.at - v_span and x.at <= _find_load.at)) > 10 * v_work.started
      and not exists (select from taskq._workers_seen() w where w.waits) then
+    v_best := (select max(m.started) from (
+               select sum(s.started) / max(s.seconds) as started from taskq.sample s
+                where s.at > _find_load.at - v_span * 91 and s.at <= _find_load.at group by s.at) m);
     return next row(98, null, 'info', 'outgrowing', 'the queue comes near what this database can do',
       format('%s tasks a second arrive and %s are started, the most in the last hours was %s, and no worker waits for tasks; of all that the server does, taskq is about %s %% of the WAL and %s %% of the transactions of this database; %s %% of the blocks of tasks were in the cache; claims take %s ms',
              taskq._figure(v_work.arrived), taskq._figure(v_work.started), taskq._figure(v_best), taskq._figure(round((100 * v_wal)::numeric)::double precision),
@@ -189,6 +189,7 @@ declare
   v_all    taskq._comparison[];
   v_types  taskq._comparison[];
   v_queue  text;
+  v_stood  taskq.queues[];
   v_stand  taskq._standing;
   v_found  taskq._finding[];
 begin
@@ -199,13 +200,15 @@ begin
   return query select * from taskq._find_vacuum();
   return query select * from taskq._find_load(v_now);
   v_all := array(select c from taskq._compare(_findings.of_queue, v_now) c);
+  v_stood := array(select q from taskq.queues q where q.queue = coalesce(_findings.of_queue, q.queue));
   for v_queue in
     select n.name from taskq._queue_names n
      where n.name = coalesce(_findings.of_queue, n.name) and not starts_with(n.name, 'taskq.')
      union select (c).queue from unnest(v_all) c
+     order by 1
   loop
     v_types := array(select c from unnest(v_all) c where (c).queue = v_queue);
-    v_stand := taskq._stand(v_queue, v_types, v_now);
+    v_stand := (select taskq._stand(s, v_types, v_now) from unnest(v_stood) s where (s).queue = v_queue);
     v_found := array(select f from taskq._find_failing(v_stand, v_types, v_now) f);
     if v_stand.queue is not null then
       v_found := v_found

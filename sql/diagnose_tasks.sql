@@ -70,7 +70,15 @@ declare
   v_runs   record;
   v_now    double precision;
   v_least  double precision := extract(epoch from taskq._now_span()) / 4;
+  v_running taskq.task[];
 begin
+  if (_find_slow.q).running > 0 then
+    v_running := array(
+      select t
+        from taskq._running_tasks((_find_slow.q).queue, 2000) r join taskq.task t on t.id = r.id
+       where r.lease_expires_at > _find_slow.at
+         and not exists (select from taskq._claimers((_find_slow.q).queue, _find_slow.at) c where c.worker = r.worker and c.gone));
+  end if;
   foreach v_type in array _find_slow.types loop
     continue when v_type.usual_seconds is null or v_type.usual_succeeded < 20 or v_type.usual_run_p50 is null;
     select count(*) as number, percentile_cont(0.5) within group (order by r.seconds) as median,
@@ -80,9 +88,7 @@ begin
            max(r.seconds) as longest
       into v_runs
       from (select x.id, x.worker, extract(epoch from _find_slow.at - x.claimed_at)::double precision as seconds
-              from taskq._running_tasks(v_type.queue, 5000) x
-             where x.task_type = v_type.task_type and x.lease_expires_at > _find_slow.at
-               and not exists (select from taskq._claimers(v_type.queue, _find_slow.at) c where c.worker = x.worker and c.gone)) r;
+              from unnest(v_running) x where x.task_type = v_type.task_type) r;
     v_now := case when v_type.succeeded >= 5 then v_type.run_p50
                   when v_runs.number >= 2 and v_runs.median > v_least then v_runs.median end;
     if v_now >= 2 * v_type.usual_run_p50 and v_now >= v_type.usual_run_p50 + 0.05 and v_now >= 1.3 * v_type.high_run_p50 then
@@ -117,8 +123,11 @@ declare
   v_arrivals record;
   v_type     record;
 begin
+  if not (_find_arrivals.q).behind then
+    return;
+  end if;
   select a.* into v_arrivals from taskq._arrivals((_find_arrivals.q).queue, _find_arrivals.at) a;
-  if not (_find_arrivals.q).behind or not found or v_arrivals.arrived < 20 or v_arrivals.arrived < 1.5 * v_arrivals.high
+  if not found or v_arrivals.arrived < 20 or v_arrivals.arrived < 1.5 * v_arrivals.high
      or v_arrivals.arrived < 2 * v_arrivals.usual then
     return;
   end if;

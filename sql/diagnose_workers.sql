@@ -20,23 +20,21 @@ create type taskq._standing as (
   burst         integer);
 comment on type taskq._standing is 'How a queue stands, for diagnose.';
 
-create function taskq._stand(of_queue text, types taskq._comparison[], at timestamptz) returns taskq._standing
+create function taskq._stand(q taskq.queues, types taskq._comparison[], at timestamptz) returns taskq._standing
   language sql volatile set search_path = pg_catalog, pg_temp as $$
-  select row(q.queue, q.ready, q.running, q.blocked, q.dead, q.oldest_ready_age,
-             coalesce(q.oldest_ready_age > p.patience, false), p.patience,
-             taskq._is_worked_on(q.queue, _stand.at), c.present, c.idle,
-             q.paused_at, q.paused_by, q.max_running, q.rate, q.burst)::taskq._standing
-    from taskq.queues q
-   cross join (select greatest(taskq._now_span() / 4, make_interval(secs => 3 * max(t.usual_waiting_p95))) as patience
-                 from unnest(_stand.types) t) p
+  select row((_stand.q).queue, (_stand.q).ready, (_stand.q).running, (_stand.q).blocked, (_stand.q).dead, (_stand.q).oldest_ready_age,
+             coalesce((_stand.q).oldest_ready_age > p.patience, false), p.patience,
+             taskq._is_worked_on((_stand.q).queue, _stand.at), c.present, c.idle,
+             (_stand.q).paused_at, (_stand.q).paused_by, (_stand.q).max_running, (_stand.q).rate, (_stand.q).burst)::taskq._standing
+    from (select greatest(taskq._now_span() / 4, make_interval(secs => 3 * max(t.usual_waiting_p95))) as patience
+            from unnest(_stand.types) t) p
    cross join lateral (
      select count(*) filter (where x.present) as present,
             count(*) filter (where x.present and x.holds is null) as idle
-       from taskq._claimers(q.queue, _stand.at) x) c
-   where q.queue = _stand.of_queue
+       from taskq._claimers((_stand.q).queue, _stand.at) x) c
 $$;
-comment on function taskq._stand(text, taskq._comparison[], timestamptz) is
-  'How a queue stands and who works on it; NULL if it has neither tasks nor settings.';
+comment on function taskq._stand(taskq.queues, taskq._comparison[], timestamptz) is
+  'How a queue stands and who works on it.';
 
 create function taskq._find_workers(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
@@ -71,7 +69,7 @@ begin
                              case when c.holds is not null then format(' and holds %s %s', case when cardinality(c.holds) = 1 then 'task' else 'tasks' end,
                                                                        taskq._listed(c.holds::text[], 5)) else '' end) as said
             from taskq._claimers(v_queue, _find_workers.at) c
-           where not c.present and c.claimed > 0 and c.seen_at > _find_workers.at - taskq._now_span() * 91) x;
+           where not c.present and c.seen_at > _find_workers.at - taskq._now_span() * 91) x;
   v_usual := (select percentile_disc(0.5) within group (order by m.claimers)
                 from (select max(s.claimers) as claimers from taskq.sample s
                        where s.queue = v_queue and s.at > _find_workers.at - taskq._now_span() * 91
@@ -97,7 +95,7 @@ begin
       'Start them again, and see why they ended. Who is there: select * from taskq.workers')::taskq._finding;
   end if;
 
-  select sum(t.expired) as expired, sum(t.usual_expired) as usual, min(t.seconds) as seconds, min(t.usual_seconds) as usual_seconds,
+  select sum(t.expired)::bigint as expired, sum(t.usual_expired)::double precision as usual, min(t.seconds) as seconds, min(t.usual_seconds) as usual_seconds,
          (array_agg(t.task_type order by t.expired desc))[1] as task_type
     into v_expired from unnest(_find_workers.types) t;
   if v_expired.expired >= 3 and v_expired.expired > coalesce(3 * v_expired.usual * v_expired.seconds / v_expired.usual_seconds, 0) then

@@ -43,7 +43,7 @@ create function taskq._claimers(of_queue text, at timestamptz)
          w.waits, g.gone, h.holds
     from taskq._workers_seen() w
     left join (select r.worker, array_agg(r.id order by r.claimed_at, r.id) as holds
-                 from taskq._running_tasks(_claimers.of_queue, 5000) r
+                 from taskq._running_tasks(_claimers.of_queue, 2000) r
                 where r.lease_expires_at > _claimers.at
                 group by r.worker) h on h.worker = w.worker
    cross join lateral (
@@ -74,17 +74,19 @@ $$;
 comment on function taskq._last_claim(text, timestamptz) is
   'When anybody last asked for tasks of a queue; NULL if nobody is known to have.';
 
--- Whether anybody takes tasks from a queue now: a worker is there, or some task runs whose lease lasts, or, where no
--- workers are remembered (no preloading), it was worked on within the last 30 seconds.
+-- Whether anybody takes tasks from a queue now: a worker is there, or some task runs whose lease lasts and whose worker
+-- is not known to have gone, or, where no workers are remembered (no preloading), it was worked on within 30 seconds.
 create function taskq._is_worked_on(of_queue text, at timestamptz) returns boolean
   language sql stable set search_path = pg_catalog, pg_temp as $$
-  select exists (select from taskq._claimers(_is_worked_on.of_queue, _is_worked_on.at) c where c.present)
-      or exists (select from taskq._running_tasks(_is_worked_on.of_queue, 5000) r
+  with claimer as materialized (
+    select c.worker, c.present, c.gone from taskq._claimers(_is_worked_on.of_queue, _is_worked_on.at) c
+  )
+  select exists (select from claimer c where c.present)
+      or exists (select from taskq._running_tasks(_is_worked_on.of_queue, 2000) r
                   where r.lease_expires_at > _is_worked_on.at
-                    and not exists (select from taskq._claimers(_is_worked_on.of_queue, _is_worked_on.at) c
-                                     where c.worker = r.worker and c.gone))
-      or coalesce(taskq._last_claim(_is_worked_on.of_queue, _is_worked_on.at) > _is_worked_on.at - interval '30 seconds'
-                  and not exists (select from taskq._claimers(_is_worked_on.of_queue, _is_worked_on.at)), false)
+                    and not exists (select from claimer c where c.worker = r.worker and c.gone))
+      or not exists (select from claimer)
+         and coalesce(taskq._last_claim(_is_worked_on.of_queue, _is_worked_on.at) > _is_worked_on.at - interval '30 seconds', false)
 $$;
 comment on function taskq._is_worked_on(text, timestamptz) is
   'Whether anybody takes tasks from a queue now.';
@@ -350,7 +352,7 @@ begin
     return next;
   elsif not v_any then
     reason := 'next';
-    tasks := array(select r.id from taskq._running_tasks(v_task.queue, 5000) r limit 10);
+    tasks := array(select r.id from taskq._running_tasks(v_task.queue, 2000) r limit 10);
     explanation := case when cardinality(tasks) = 0 then 'nothing holds it up: the next claim from its queue takes it'
                         else 'nothing holds it up: it is the next when a worker is free' end;
     return next;

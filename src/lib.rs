@@ -72,9 +72,21 @@ pgrx::extension_sql_file!("../sql/failures.sql", name = "failures", requires = [
 pgrx::extension_sql_file!("../sql/why.sql", name = "why", requires = ["failures"]);
 pgrx::extension_sql_file!("../sql/diagnose.sql", name = "diagnose", requires = ["why"]);
 pgrx::extension_sql_file!("../sql/diagnose_workers.sql", name = "diagnose_workers", requires = ["diagnose"]);
-pgrx::extension_sql_file!("../sql/diagnose_tasks.sql", name = "diagnose_tasks", requires = ["diagnose_workers"]);
-pgrx::extension_sql_file!("../sql/diagnose_lanes.sql", name = "diagnose_lanes", requires = ["diagnose_tasks"]);
-pgrx::extension_sql_file!("../sql/diagnose_server.sql", name = "diagnose_server", requires = ["diagnose_lanes"]);
+pgrx::extension_sql_file!(
+    "../sql/diagnose_tasks.sql",
+    name = "diagnose_tasks",
+    requires = ["diagnose_workers"]
+);
+pgrx::extension_sql_file!(
+    "../sql/diagnose_lanes.sql",
+    name = "diagnose_lanes",
+    requires = ["diagnose_tasks"]
+);
+pgrx::extension_sql_file!(
+    "../sql/diagnose_server.sql",
+    name = "diagnose_server",
+    requires = ["diagnose_lanes"]
+);
 pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["diagnose_server"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]
