@@ -147,26 +147,29 @@ begin
       coalesce(v_why.advice, 'The server is busy with something else: select * from pg_stat_activity where state = ''active'''))::taskq._finding;
   end if;
 
-  -- Does the queue outgrow the server? Its share of what the server does, and the rate that it has sustained against
-  -- what arrives. A task's life writes about 1,180 bytes of WAL without its payload, and is three transactions at most.
+  -- Does the queue outgrow the server? Tasks wait and no worker does, yet the workers spend their time with taskq rather
+  -- than with tasks, and it has a large share of what the server does. A task's life writes about 1,180 bytes of WAL without its payload, and is three transactions at most.
   select sum(s.enqueued) / extract(epoch from v_span)::double precision as arrived, sum(s.started) / extract(epoch from v_span)::double precision as started,
-         sum(s.enqueued + s.started + s.succeeded + s.failed + s.cancelled) / extract(epoch from v_span)::double precision as steps
+         sum(s.enqueued + s.started + s.succeeded + s.failed + s.cancelled) / extract(epoch from v_span)::double precision as steps,
+         sum(s.started * s.run_p50) / extract(epoch from v_span)::double precision
+           / greatest(1, (select count(*) from taskq._workers_seen() w where w.seen_at > _find_load.at - interval '30 seconds')) as busy
     into v_work from taskq.sample s where s.at > _find_load.at - v_span and s.at <= _find_load.at;
   v_wal := least(1, v_work.steps / 3 * 1180 / nullif(v_now.wal, 0));
   v_commits := least(1, v_work.steps / nullif(v_now.commits, 0));
   if v_now.seconds >= extract(epoch from v_span) / 2 and v_work.arrived >= 100 and (v_wal >= 0.5 or v_commits >= 0.5 or v_now.cache < 0.9)
-     and v_work.arrived >= 0.9 * v_work.started
+     and v_work.arrived >= 0.9 * v_work.started and v_work.busy < 0.5
      and (select sum(s.ready) from taskq.sample s
            where s.at = (select max(x.at) from taskq.sample x where x.at > _find_load.at - v_span and x.at <= _find_load.at)) > 10 * v_work.started
      and not exists (select from taskq._workers_seen() w where w.waits) then
     v_best := (select max(m.started) from (
                select sum(s.started) / max(s.seconds) as started from taskq.sample s
                 where s.at > _find_load.at - v_span * 91 and s.at <= _find_load.at group by s.at) m);
-    return next row(98, null, 'info', 'outgrowing', 'the queue comes near what this database can do',
-      format('%s tasks a second arrive and %s are started, the most in the last hours was %s, and no worker waits for tasks; of all that the server does, taskq is about %s %% of the WAL and %s %% of the transactions of this database; %s %% of the blocks of tasks were in the cache; claims take %s ms',
-             taskq._figure(v_work.arrived), taskq._figure(v_work.started), taskq._figure(v_best), taskq._figure(round((100 * v_wal)::numeric)::double precision),
+    return next row(94, null, 'warning', 'outgrowing', 'the queue comes near what this database can do',
+      format('%s tasks a second arrive and %s are started (the most in the last hours was %s), though the workers spend only %s %% of their time with tasks and none waits; of all that the server does, taskq is about %s %% of the WAL and %s %% of the transactions of this database; %s %% of the blocks of tasks were in the cache; claims take %s ms',
+             taskq._figure(v_work.arrived), taskq._figure(v_work.started), taskq._figure(v_best), taskq._figure(round((100 * v_work.busy)::numeric)::double precision),
+             taskq._figure(round((100 * v_wal)::numeric)::double precision),
              taskq._figure(round((100 * v_commits)::numeric)::double precision), taskq._figure(round((100 * v_now.cache)::numeric, 1)::double precision), taskq._figure(v_now.claim_p50 * 1000)),
-      jsonb_build_object('arrived', v_work.arrived, 'started', v_work.started, 'sustained', v_best, 'wal_share', v_wal, 'transaction_share', v_commits, 'cache', v_now.cache, 'claim', v_now.claim_p50),
+      jsonb_build_object('arrived', v_work.arrived, 'started', v_work.started, 'sustained', v_best, 'busy', v_work.busy, 'wal_share', v_wal, 'transaction_share', v_commits, 'cache', v_now.cache, 'claim', v_now.claim_p50),
       'Claim and complete in batches (claim(10), complete_many), keep less online (retention), then a server of its own for the queue')::taskq._finding;
   end if;
 end

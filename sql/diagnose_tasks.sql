@@ -29,7 +29,7 @@ begin
     if v_type.usual_seconds is null or v_type.usual_failed + v_type.usual_succeeded < 20 then
       v_usual := null;
     end if;
-    if v_type.failed >= 5 and v_share >= coalesce(2 * v_usual + 0.05, 0.5) then
+    if v_type.failed >= 5 and v_share >= coalesce(2 * v_usual + 0.05, 0.3) then
       select e.* into v_error from taskq._commonest_error(v_type.queue, v_type.task_type, _find_failing.at - taskq._now_span()) e;
       return next row(60, v_type.queue, case when v_share >= 0.5 then 'critical' else 'warning' end, 'type_fails',
         format('tasks of type "%s" fail', v_type.task_type),
@@ -71,6 +71,7 @@ declare
   v_now    double precision;
   v_least  double precision := extract(epoch from taskq._now_span()) / 4;
   v_running taskq.task[];
+  v_slower boolean;
 begin
   if (_find_slow.q).running > 0 then
     v_running := array(
@@ -89,9 +90,11 @@ begin
       into v_runs
       from (select x.id, x.worker, extract(epoch from _find_slow.at - x.claimed_at)::double precision as seconds
               from unnest(v_running) x where x.task_type = v_type.task_type) r;
-    v_now := case when v_type.succeeded >= 5 then v_type.run_p50
+    v_now := case when v_runs.number >= 2 and v_runs.stuck = v_runs.number then v_runs.median  -- none gets through
+                  when v_type.succeeded >= 5 then v_type.run_p50
                   when v_runs.number >= 2 and v_runs.median > v_least then v_runs.median end;
-    if v_now >= 2 * v_type.usual_run_p50 and v_now >= v_type.usual_run_p50 + 0.05 and v_now >= 1.3 * v_type.high_run_p50 then
+    v_slower := coalesce(v_now >= 2 * v_type.usual_run_p50 and v_now >= v_type.usual_run_p50 + 0.05 and v_now >= 1.3 * v_type.high_run_p50, false);
+    if v_slower then
       return next row(70, v_type.queue, 'warning', 'tasks_slower',
         format('tasks of type "%s" take %s times as long as usual', v_type.task_type, taskq._figure(v_now / greatest(0.001, v_type.usual_run_p50))),
         format('%s now (median of the last %s, %s finished, %s running), usually %s', taskq._span(v_now), taskq._span(v_type.seconds),
@@ -100,7 +103,7 @@ begin
                            'succeeded', v_type.succeeded, 'running', v_runs.number, 'seconds', v_type.seconds),
         format('Look at what its handler calls. Longest runs: select * from taskq.running where task_type = %L order by running_for desc limit 10', v_type.task_type))::taskq._finding;
     end if;
-    if v_runs.stuck > 0 then
+    if v_runs.stuck > 0 and not v_slower then
       return next row(75, v_type.queue, 'warning', 'tasks_stuck',
         format('%s of type "%s" run much longer than usual', taskq._plural(v_runs.stuck, 'task', 'tasks'), v_type.task_type),
         format('%s %s at %s %s, the longest for %s; such tasks usually take %s, hardly ever more than %s', case when v_runs.stuck = 1 then 'task' else 'tasks' end,

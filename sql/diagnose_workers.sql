@@ -57,7 +57,6 @@ begin
                            'ready', (_find_workers.q).ready, 'idle_workers', (_find_workers.q).idle),
         format('select taskq.resume(%L)', v_queue))::taskq._finding;
     end if;
-    return;
   end if;
 
   -- who has asked for tasks lately and does not any more
@@ -77,7 +76,7 @@ begin
                        group by s.at) m);
   v_usual := coalesce(v_usual, (_find_workers.q).present + v_gone.number);
 
-  if not (_find_workers.q).worked_on and (_find_workers.q).ready > 0
+  if not (_find_workers.q).worked_on and (_find_workers.q).ready > 0 and (_find_workers.q).paused_at is null
      and (v_gone.gone or (_find_workers.q).oldest_age > taskq._now_span() / 4) then
     return next row(30, v_queue, 'critical', 'nobody_claims',
       format('nobody claims from queue "%s"', v_queue),

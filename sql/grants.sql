@@ -53,6 +53,7 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.duties'),
     ('reader',   'view',     'taskq.schedules'),
     ('reader',   'view',     'taskq.failures'),
+    ('reader',   'view',     'taskq.overview'),
     -- functions in a view are called with the rights of the one who looks
     ('reader',   'function', 'taskq._view_time'),
     ('reader',   'function', 'taskq._count_tasks'),

@@ -87,7 +87,8 @@ pgrx::extension_sql_file!(
     name = "diagnose_server",
     requires = ["diagnose_lanes"]
 );
-pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["diagnose_server"], finalize);
+pgrx::extension_sql_file!("../sql/overview.sql", name = "overview", requires = ["diagnose_server"]);
+pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["overview"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]
 mod argument_tests;

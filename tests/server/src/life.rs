@@ -74,6 +74,8 @@ pub struct Life<'a> {
     /// Whether workers prolong the leases of what they hold; how long these are, in SQL.
     pub heartbeat: bool,
     pub lease: &'static str,
+    /// Seconds after a task before its worker asks for the next one.
+    pub between: f64,
 }
 
 /// A row of diagnose.
@@ -105,6 +107,7 @@ impl<'a> Life<'a> {
             handler: Box::new(|_| Run::takes(1.0)),
             heartbeat: true,
             lease: "5 min",
+            between: 0.0,
         }
     }
 
@@ -152,7 +155,7 @@ impl<'a> Life<'a> {
             .filter(|worker| worker.next() < until)
             .min_by(|a, b| a.next().total_cmp(&b.next()))
         {
-            worker.step(&mut self.handler, self.lease);
+            worker.step(&mut self.handler, self.lease, self.between);
         }
         if self.heartbeat {
             self.workers.iter_mut().for_each(|worker| worker.beat(until, self.lease));
@@ -221,7 +224,7 @@ impl Worker {
     }
 
     /// It ends what it holds, or claims.
-    fn step(&mut self, handler: &mut dyn FnMut(&Task) -> Run, lease: &str) {
+    fn step(&mut self, handler: &mut dyn FnMut(&Task) -> Run, lease: &str, between: f64) {
         let now = self.next();
         set_clock(&mut self.client, now);
         if let Some(Holding { id, token, error, .. }) = self.holding.take() {
@@ -231,7 +234,7 @@ impl Worker {
             };
             // The lease may have been taken back meanwhile.
             assert!(ended.is_ok() || sqlstate(ended) == "TQ001");
-            self.free_at = now;
+            self.free_at = now + between;
             return;
         }
         let claim =
