@@ -125,7 +125,7 @@ begin
     from taskq._lanes(v_queue) l cross join lateral taskq._first_ready(v_queue, l.priority, _find_crowding.at) f
    where l.priority > v_low.priority
    order by f.run_at limit 1;
-  if _find_crowding.at - v_high.run_at < (_find_crowding.at - v_low.run_at) / 4 then
+  if _find_crowding.at - v_high.run_at < (_find_crowding.at - v_low.run_at) / 2 then
     return next row(93, v_queue, 'warning', 'starved',
       format('old tasks of queue "%s" starve behind higher priorities', v_queue),
       format('task %s with priority %s is due since %s, while the oldest with priority %s waits for %s; at most %s before the old ones',

@@ -131,6 +131,7 @@ declare
   v_best     double precision;
   v_wal      double precision;
   v_commits  double precision;
+  v_seconds  double precision;
   v_slow     boolean;
 begin
   select l.* into v_now from taskq._load_of(_find_load.at - v_span, _find_load.at) l;
@@ -149,14 +150,15 @@ begin
 
   -- Does the queue outgrow the server? Tasks wait and no worker does, yet the workers spend their time with taskq rather
   -- than with tasks, and it has a large share of what the server does. A task's life writes about 1,180 bytes of WAL without its payload, and is three transactions at most.
-  select sum(s.enqueued) / extract(epoch from v_span)::double precision as arrived, sum(s.started) / extract(epoch from v_span)::double precision as started,
-         sum(s.enqueued + s.started + s.succeeded + s.failed + s.cancelled) / extract(epoch from v_span)::double precision as steps,
-         sum(s.started * s.run_p50) / extract(epoch from v_span)::double precision
+  v_seconds := v_now.seconds + extract(epoch from v_span) / 12;  -- the first sample has what came before it, too
+  select sum(s.enqueued) / v_seconds as arrived, sum(s.started) / v_seconds as started,
+         sum(s.enqueued + s.started + s.succeeded + s.failed + s.cancelled) / v_seconds as steps,
+         sum(s.started * s.run_p50) / v_seconds
            / greatest(1, (select count(*) from taskq._workers_seen() w where w.seen_at > _find_load.at - interval '30 seconds')) as busy
     into v_work from taskq.sample s where s.at > _find_load.at - v_span and s.at <= _find_load.at;
   v_wal := least(1, v_work.steps / 3 * 1180 / nullif(v_now.wal, 0));
   v_commits := least(1, v_work.steps / nullif(v_now.commits, 0));
-  if v_now.seconds >= extract(epoch from v_span) / 2 and v_work.arrived >= 100 and (v_wal >= 0.5 or v_commits >= 0.5 or v_now.cache < 0.9)
+  if v_now.seconds >= extract(epoch from v_span) / 8 and v_work.arrived >= 100 and (v_wal >= 0.5 or v_commits >= 0.5 or v_now.cache < 0.9)
      and v_work.arrived >= 0.9 * v_work.started and v_work.busy < 0.5
      and (select sum(s.ready) from taskq.sample s
            where s.at = (select max(x.at) from taskq.sample x where x.at > _find_load.at - v_span and x.at <= _find_load.at)) > 10 * v_work.started

@@ -19,7 +19,7 @@ create view taskq.overview as
          q.running, q.scheduled as later, q.blocked, q.dead,
          pg_catalog.round((l.enqueued operator(pg_catalog./) l.seconds)::numeric, 1) as in_s,
          pg_catalog.round((l.succeeded operator(pg_catalog./) l.seconds)::numeric, 1) as done_s,
-         pg_catalog.round((100 operator(pg_catalog.*) l.failed operator(pg_catalog./) nullif(l.succeeded operator(pg_catalog.+) l.failed, 0))::numeric) as "fail_%",
+         pg_catalog.round((100 operator(pg_catalog.*) l.failed operator(pg_catalog./) nullif(l.succeeded operator(pg_catalog.+) l.failed, 0))::numeric) as fail_pct,
          pg_catalog.round(l.waiting::numeric, 1) as wait_s,
          pg_catalog.round(l.run::numeric, 2) as run_s,
          l.claimers as workers,
@@ -39,7 +39,7 @@ comment on column taskq.overview.oldest is 'How long its oldest ready task has b
 comment on column taskq.overview.later is 'Tasks that are due later, retries included.';
 comment on column taskq.overview.in_s is 'Tasks that arrived, a second, in the last minute.';
 comment on column taskq.overview.done_s is 'Tasks that succeeded, a second.';
-comment on column taskq.overview."fail_%" is 'How many of a hundred runs failed.';
+comment on column taskq.overview.fail_pct is 'How many of a hundred runs failed.';
 comment on column taskq.overview.wait_s is 'Seconds that tasks waited from due to claimed, the 95th percentile.';
 comment on column taskq.overview.run_s is 'Seconds that they ran, the median (of the slowest type).';
 comment on column taskq.overview.workers is 'Workers that asked for its tasks.';

@@ -48,6 +48,9 @@ impl Shared {
             database.keeper = keeper;
             database.wake_by(Moment::DISTANT_PAST);
         }
+        for worker in self.workers.iter_mut().filter(|worker| worker.database == oid) {
+            worker.database = 0;
+        }
     }
 
     /// Forgets what is kept for databases that are not known any more. One that has just been made, and

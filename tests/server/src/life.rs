@@ -92,7 +92,7 @@ impl<'a> Life<'a> {
     /// A new database without a keeper, whose duties are done at each tick.
     pub fn begin(server: &'a Server, name: &str) -> Life<'a> {
         let database = server.empty_database(name);
-        server.connect("postgres").run(&format!("alter database {name} set taskq.keeper = off"));
+        server.connect("postgres").run(&format!("alter database \"{name}\" set taskq.keeper = off"));
         let mut client = database.connect();
         client.run("create extension taskq");
         Life {

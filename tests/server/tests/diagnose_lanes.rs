@@ -13,7 +13,7 @@ fn life(name: &str) -> Life<'static> {
 
 #[test]
 fn one_group_fills_the_queue() {
-    let mut life = life("group");
+    let mut life = life("grouped");
     life.arrivals[0] = Arrival { enqueue: "'a', queue => 'q', group_key => 'customer ' || n", number: 4 };
     life.handler = Box::new(|_| Run::takes(1.5));
     life.ticks(USUAL);
