@@ -61,7 +61,7 @@ create function taskq._compare(of_queue text, at timestamptz) returns setof task
            _compare.at - taskq._now_span() * 91 as usual_since,
            (select s.at from taskq.sample s where s.at > _compare.at - taskq._now_span() * 91 order by s.at limit 1) as first_at
   ), sampled as (
-    -- (at the very beginning there is less than that)
+    -- (in the first minutes there is less than that)
     select x.*, least(p.now_seconds, extract(epoch from _compare.at - p.first_at + taskq._now_span() / 12)::double precision) as now_seconds, x.at > p.since as is_now, max(x.at) over () as newest_at,
            case when extract(epoch from p.since - p.first_at) >= 3 * p.now_seconds
                 then extract(epoch from p.since - p.first_at)::double precision end as usual_seconds

@@ -111,11 +111,11 @@ comment on function taskq._figures_from_tables(timestamptz, timestamptz) is
   'As _take_figures, but read from the tables, as far as they still know it, with the workers that claimed from the queue.';
 
 -- Beside a sample that had work: how long claims took, and what the server's counters say.
-create function taskq._sample_load(at timestamptz, seconds double precision) returns void
+create function taskq._sample_load(taken_at timestamptz, covers double precision) returns void
   language sql volatile set search_path = pg_catalog, pg_temp as $$
   insert into taskq.load (at, seconds, claims, claim_p50, claim_p95, wal_bytes, commits, blocks_read, blocks_hit,
                           task_blocks_read, task_blocks_hit)
-  select _sample_load.at, _sample_load.seconds, coalesce(c.claims, 0), c.claim_p50, c.claim_p95, w.wal_bytes,
+  select _sample_load.taken_at, _sample_load.covers, coalesce(c.claims, 0), c.claim_p50, c.claim_p95, w.wal_bytes,
          pg_stat_get_db_xact_commit(d.oid),
          pg_stat_get_db_blocks_fetched(d.oid) - pg_stat_get_db_blocks_hit(d.oid), pg_stat_get_db_blocks_hit(d.oid),
          t.fetched - t.hit, t.hit

@@ -94,7 +94,7 @@ comment on function taskq._is_worked_on(text, timestamptz) is
 -- A moment, as people read it.
 create function taskq._said(at timestamptz) returns text
   language sql stable set search_path = pg_catalog, pg_temp as $$
-  select case when _said.at is null then '?' else _said.at::timestamptz(0)::text end
+  select coalesce(to_char(_said.at, 'YYYY-MM-DD HH24:MI:SSOF'), '?')
 $$;
 comment on function taskq._said(timestamptz) is 'A moment to the second, in the time zone of the session.';
 
@@ -295,9 +295,9 @@ begin
                           or p.priority = v_task.priority and (p.run_at, p.id) < (v_run_at, v_task.id))
                    limit 100000) x);
       select t.claimed_at, t.worker into since, who from taskq.task t where t.id = v_holder;
-      explanation := format('its group is held by %s; %s of the group %s ahead of it',
-                            case when v_holder is null then 'nobody, and its turn comes at once'
-                                 else format('task %s, which worker %s has since %s', v_holder, who, taskq._said(since)) end,
+      explanation := format('%s; %s of the group that wait aside %s ahead of it',
+                            case when v_holder is null then 'another task of its group is the next'
+                                 else format('its group is held by task %s, which worker %s has since %s', v_holder, who, taskq._said(since)) end,
                             ahead, case ahead when 1 then 'is' else 'are' end);
       return next;
       v_any := true;

@@ -38,43 +38,57 @@ select test.why(:id);
 -- somebody did, and has not come for a while
 select count(*) from taskq.claim(1, '{a,b}', 'w1') where queue = 'b';
 select test.why(:id);
-select test.pass('29 s'), test.reasons(:id);
+select test.pass('29 s');
+select test.reasons(:id);
 select taskq.enqueue('t', queue => 'a') as waits \gset
 select test.why(:waits);
-select taskq.release(:id, test.token(:id)), test.why(:id);
-select test.pass('1 s'), test.reasons(:id), test.reasons(:waits);
+select taskq.release(:id, test.token(:id));
+select test.why(:id);
+select test.pass('1 s');
+select test.reasons(:id), test.reasons(:waits);
 select test.why(:waits);
 -- a worker that is only busy is there
 select count(*) from taskq.claim(1, '{a}', 'w1');
-select test.pass('4 min'), test.reasons(:waits);
+select test.pass('4 min');
+select test.reasons(:waits);
 -- its lease is over: it is not
-select test.pass('2 min'), test.why(:waits);
+select test.pass('2 min');
+select test.why(:waits);
 
 -- running; the usual run is not known, known
 select taskq.enqueue('t', queue => 'r') as id \gset
 select count(*) from taskq.claim(1, '{r}', 'w2');
 select test.why(:id);
-select test.samples('r', 't', 20, 0), test.pass('3 s'), test.why(:id);
-select taskq.cancel(:id), test.pass('1 s'), test.why(:id);
-select test.pass('5 min'), test.why(:id);
+select test.samples('r', 't', 20, 0), test.pass('3 s');
+select test.why(:id);
+select taskq.cancel(:id), test.pass('1 s');
+select test.why(:id);
+select test.pass('5 min');
+select test.why(:id);
 -- its retry, dead, redriven, finished, cancelled, purged
 select taskq.enqueue('t', queue => 'f', max_retries => 1) as id \gset
 select count(*) from taskq.claim(1, '{f}', 'w3');
 select count(*) from taskq.fail(:id, test.token(:id), 'order 17 is gone', retry_in => '1 min');
-select test.pass('1 s'), test.why(:id);
+select test.pass('1 s');
+select test.why(:id);
 -- it is due: its error is not what it waits for
-select test.pass('1 min'), test.reasons(:id);
+select test.pass('1 min');
+select test.reasons(:id);
 select count(*) from taskq.claim(1, '{f}', 'w3');
 select test.why(:id);
 select state from taskq.fail(:id, test.token(:id), 'order 17 is still gone');
-select test.pass('1 s'), test.why(:id);
+select test.pass('1 s');
+select test.why(:id);
 select redriven from taskq.redrive(ids => array[:id]);
 select test.reasons(:id);
 select count(*) from taskq.claim(1, '{f}', 'w3');
-select taskq.complete(:id, test.token(:id)), test.pass('1 s'), test.why(:id);
+select taskq.complete(:id, test.token(:id)), test.pass('1 s');
+select test.why(:id);
 select taskq.enqueue('t', queue => 'f') as id \gset
-select taskq.cancel(:id, 'not needed'), test.why(:id);
-select taskq.purge('cancelled'), test.why(:id);
+select taskq.cancel(:id, 'not needed');
+select test.why(:id);
+select taskq.purge('cancelled');
+select test.why(:id);
 -- in the archive
 select taskq.enqueue('t', queue => 'f') as id \gset
 select taskq.cancel(:id);
@@ -96,7 +110,8 @@ select count(*) from taskq.claim(1, '{other}', 'w4');
 select taskq.pause('p'), test.pass('7 s');
 select test.why(:now);
 select test.why(:later);
-select taskq.resume('p'), test.reasons(:now), test.reasons(:later);
+select taskq.resume('p');
+select test.reasons(:now), test.reasons(:later);
 
 -- a group: its turn is taken, and the task not yet put aside; then it is; then others are before it
 select taskq.enqueue('t', queue => 'g', group_key => 'k') as first, taskq.enqueue('t', queue => 'g', group_key => 'k') as second,
@@ -107,9 +122,12 @@ select id = :other as got from taskq.claim(1, '{g}', 'w6');
 select state from taskq.status(:third);
 select test.why(:second);
 select test.why(:third);
-select test.pass('5 s'), test.why(:third);
-select taskq.pause('g'), test.reasons(:third);
-select taskq.resume('g'), taskq.complete(:first, test.token(:first)), test.reasons(:second);
+select test.pass('5 s');
+select test.why(:third);
+select taskq.pause('g');
+select test.reasons(:third);
+select taskq.resume('g'), taskq.complete(:first, test.token(:first));
+select test.reasons(:second);
 select test.why(:third);
 
 -- a limit: taken, taken by many, 0
@@ -121,7 +139,8 @@ select test.reasons(:third);
 select count(*) from taskq.claim(1, '{l}', 'w8');
 select test.why(:third);
 select test.why(:later);
-select taskq.configure_queue('l', '{"max_running": 0}') is not null as set, test.why(:third);
+select taskq.configure_queue('l', '{"max_running": 0}') is not null as set;
+select test.why(:third);
 select taskq.configure_queue('l', '{"max_running": 20}') is not null as set, count(taskq.enqueue('t', queue => 'l', priority => 1)) from generate_series(1, 18);
 select count(*) from taskq.claim(18, '{l}', 'w8');
 select test.why(:third);
@@ -130,19 +149,24 @@ select test.why(:third);
 select taskq.configure_queue('t', '{"rate": "2/minute", "burst": 1}') is not null as set;
 select taskq.enqueue('t', queue => 't') as first, taskq.enqueue('t', queue => 't') as second, taskq.enqueue('t', queue => 't', delay => '1 min') as later \gset
 select count(*) from taskq.claim(1, '{t}', 'w9');
-select test.pass('10 s'), test.why(:second);
+select test.pass('10 s');
+select test.why(:second);
 -- it is free before the other one is due
 select test.reasons(:later);
-select test.pass('19 s'), test.reasons(:second);
-select test.pass('1 s'), test.reasons(:second);
+select test.pass('19 s');
+select test.reasons(:second);
+select test.pass('1 s');
+select test.reasons(:second);
 
 -- others are ahead: the rate is not known, known; it is the next
 select taskq.enqueue('t', queue => 'n') as first, taskq.enqueue('t', queue => 'n') as second, taskq.enqueue('t', queue => 'n', priority => -1) as last \gset
 select count(*) from taskq.claim(1, '{n,none}', 'w10');
 select test.why(:second);
 select test.why(:last);
-select test.samples('n', 't', 5, 100), test.why(:last);
-select taskq.pause('n'), test.why(:last);
+select test.pass('1 s'), test.samples('n', 't', 5, 100);
+select test.why(:last);
+select taskq.pause('n');
+select test.why(:last);
 select taskq.resume('n');
 
 -- a successor has its key
@@ -158,12 +182,17 @@ select taskq.enqueue('t', queue => 'm', group_key => 'k') as first, taskq.enqueu
 select taskq.cancel(:ahead);
 select id = :first as got from taskq.claim(1, '{m}', 'w12');
 select taskq.enqueue('t', queue => 'm', priority => 1) as ahead \gset
-select taskq.pause('m'), test.reasons(:id);
-select taskq.resume('m'), test.reasons(:id);
-select test.pass('10 min'), test.reasons(:id);
+select taskq.pause('m');
+select test.reasons(:id);
+select taskq.resume('m');
+select test.reasons(:id);
+select test.pass('10 min');
+select test.reasons(:id);
 select test.why(:id);
-select taskq.configure_queue('m', '{"rate": null}') is not null as set, test.reasons(:id);
-select taskq.configure_queue('m', '{"max_running": null}') is not null as set, test.reasons(:id);
+select taskq.configure_queue('m', '{"rate": null}') is not null as set;
+select test.reasons(:id);
+select taskq.configure_queue('m', '{"max_running": null}') is not null as set;
+select test.reasons(:id);
 
 -- every reason, with and without a pause, a delay, a full limit and a spent rate
 create function test.combination(n integer) returns text language plpgsql as $$

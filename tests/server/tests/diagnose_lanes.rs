@@ -63,6 +63,23 @@ fn old_tasks_starve_behind_higher_priorities() {
 }
 
 #[test]
+fn why_names_the_session_that_has_a_task_in_an_open_transaction() {
+    let mut life = life("locked");
+    let id: i64 = life.client.value("select taskq.enqueue('a', queue => 'q')", &[]);
+    let mut other = life.connect();
+    other.run("set application_name = 'hasty'; begin; select taskq.claim(1, '{q}', 'w9')");
+    let row = life
+        .client
+        .query_one("select reason, who, explanation from taskq.why($1) order by rank limit 1", &[&id]);
+    let row = row.unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("locked", "hasty"));
+    assert!(row.get::<_, String>(2).contains(&other.pid().to_string()));
+    other.run("rollback");
+    let reason: String = life.client.value("select reason from taskq.why($1) limit 1", &[&id]);
+    assert_ne!(reason, "locked");
+}
+
+#[test]
 fn a_reader_may_ask_and_nobody_else_and_an_unknown_queue_has_no_rows() {
     let mut life = life("rights");
     life.ticks(3);

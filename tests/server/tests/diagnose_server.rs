@@ -63,7 +63,7 @@ fn who_holds_back_vacuum_is_named_with_the_dead_rows() {
             life.client.run("select pg_current_xact_id(); select taskq._run_duty('alert')");
             life.diagnose(None)[0].finding == "vacuum_held"
         });
-        life.expect_first("vacuum_held", 1, words);
+        life.expect_first("vacuum_held", 10, words);
     };
     holder.run("set application_name = 'report'; begin isolation level repeatable read; select 1");
     held(&mut life, &["held back by session", ", report)", "dead and", "pg_terminate_backend"]);
@@ -124,6 +124,6 @@ fn a_queue_that_outgrows_its_database_is_told_so() {
     life.expect_first(
         "outgrowing",
         12,
-        &["150 tasks a second arrive", "% of the WAL", "of the transactions", "in the cache", "batches"],
+        &["tasks a second arrive", "% of the WAL", "of the transactions", "in the cache", "batches"],
     );
 }
