@@ -144,6 +144,12 @@ create function taskq._span(seconds double precision) returns text
 $$;
 comment on function taskq._span(double precision) is 'A duration as people say it.';
 
+create function taskq._usually(value double precision, unit text) returns text
+  language sql immutable set search_path = pg_catalog, pg_temp as $$
+  select case when _usually.value is null then 'the usual is not known yet' else 'usually ' || taskq._figure(_usually.value) || _usually.unit end
+$$;
+comment on function taskq._usually(double precision, text) is 'What is usual, in words.';
+
 create function taskq._plural(number bigint, one text, many text) returns text
   language sql immutable set search_path = pg_catalog, pg_temp as $$
   select _plural.number || ' ' || case _plural.number when 1 then _plural.one else _plural.many end

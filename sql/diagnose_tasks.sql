@@ -33,8 +33,8 @@ begin
       select e.* into v_error from taskq._commonest_error(v_type.queue, v_type.task_type, _find_failing.at - taskq._now_span()) e;
       return next row(60, v_type.queue, case when v_share >= 0.5 then 'critical' else 'warning' end, 'type_fails',
         format('tasks of type "%s" fail', v_type.task_type),
-        format('%s %% of the runs in the last %s failed (usually %s %%): %s, %s dead; commonest error: "%s", %s times from %s to %s, last in task %s',
-               taskq._figure(round(100 * v_share)), taskq._span(v_type.seconds), taskq._figure(round((100 * v_usual)::numeric, 1)::double precision),
+        format('%s %% of the runs in the last %s failed (%s): %s, %s dead; commonest error: "%s", %s times from %s to %s, last in task %s',
+               taskq._figure(round(100 * v_share)), taskq._span(v_type.seconds), taskq._usually(round((100 * v_usual)::numeric, 1)::double precision, ' %'),
                taskq._plural(v_type.failed, 'failure', 'failures'), v_type.dead, v_error.error, v_error.number,
                taskq._said(v_error.first_seen_at), taskq._said(v_error.last_seen_at), v_error.sample_id),
         jsonb_build_object('task_type', v_type.task_type, 'failed', v_type.failed, 'succeeded', v_type.succeeded, 'dead', v_type.dead,
@@ -47,9 +47,9 @@ begin
       select e.* into v_error from taskq._commonest_error(v_type.queue, v_type.task_type, _find_failing.at - taskq._now_span()) e;
       return next row(65, v_type.queue, 'warning', 'retry_storm',
         format('most runs of type "%s" are retries that fail again', v_type.task_type),
-        format('in the last %s %s retried, %s succeeded and %s arrived; usually %s in that time are retried; commonest error: "%s", %s times',
+        format('in the last %s %s retried, %s succeeded and %s arrived; %s retried in that time; commonest error: "%s", %s times',
                taskq._span(v_type.seconds), taskq._plural(v_type.retried, 'run was', 'runs were'), v_type.succeeded, v_type.enqueued,
-               taskq._figure(v_type.usual_retried * v_type.seconds / v_type.usual_seconds), coalesce(v_error.error, 'lease expired'), coalesce(v_error.number, v_type.expired)),
+               taskq._usually(v_type.usual_retried * v_type.seconds / v_type.usual_seconds, ''), coalesce(v_error.error, 'lease expired'), coalesce(v_error.number, v_type.expired)),
         jsonb_build_object('task_type', v_type.task_type, 'retried', v_type.retried, 'succeeded', v_type.succeeded, 'enqueued', v_type.enqueued,
                            'usual_retried', v_type.usual_retried * v_type.seconds / v_type.usual_seconds, 'seconds', v_type.seconds, 'error', v_error.error),
         format('Let retries wait longer: select taskq.configure_type(%L, ''{"backoff_base": "1 minute"}''); or stop the queue meanwhile: select taskq.pause(%L)',

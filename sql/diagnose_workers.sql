@@ -105,8 +105,8 @@ begin
              group by r.worker order by 2 desc limit 5) x;
     return next row(50, v_queue, 'warning', 'leases_expire',
       'leases end without an answer: workers die, or their leases are too short',
-      format('%s ended in the last %s (usually %s), most of type "%s"; of workers: %s', taskq._plural(v_expired.expired, 'lease', 'leases'),
-             taskq._span(v_expired.seconds), taskq._figure(v_expired.usual * v_expired.seconds / v_expired.usual_seconds), v_expired.task_type, coalesce(v_at, '?')),
+      format('%s ended in the last %s (%s), most of type "%s"; of workers: %s', taskq._plural(v_expired.expired, 'lease', 'leases'),
+             taskq._span(v_expired.seconds), taskq._usually(v_expired.usual * v_expired.seconds / v_expired.usual_seconds, ''), v_expired.task_type, coalesce(v_at, '?')),
       jsonb_build_object('expired', v_expired.expired, 'usual_expired', v_expired.usual * v_expired.seconds / v_expired.usual_seconds,
                          'seconds', v_expired.seconds, 'task_type', v_expired.task_type, 'workers', v_at),
       format('See the logs of these workers. If they live: call extend at a third of the lease, or give more time: select taskq.configure_type(%L, ''{"lease": "15 minutes"}'')',
