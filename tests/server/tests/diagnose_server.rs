@@ -10,6 +10,9 @@ static SERVER: Shared = Shared::new(
     &["wal_level = logical", "max_prepared_transactions = 5", "autovacuum = off"],
 );
 
+/// Its keeper is stopped, and what that has open would hold back the vacuum of the others.
+static WITH_KEEPER: Shared = Shared::new("diagnose_keeper", &[]);
+
 fn life(name: &str) -> Life<'static> {
     let mut life = Life::begin(&SERVER, name);
     // The others hold back the vacuum of this database, too.
@@ -22,8 +25,7 @@ fn life(name: &str) -> Life<'static> {
 
 #[test]
 fn a_keeper_that_hangs_or_is_off_is_named() {
-    let database = SERVER.database("keeper");
-    SERVER.connect("postgres").run("alter database keeper set taskq.vacuum_held_limit = '1 h'");
+    let database = WITH_KEEPER.database("keeper");
     let mut client = database.connect();
     let keeper =
         "select pid from pg_stat_activity where backend_type = 'taskq keeper' and datname = 'keeper'";
@@ -120,7 +122,7 @@ fn a_queue_that_outgrows_its_database_is_told_so() {
     // The handlers take no time to speak of; what takes time is the queue.
     life.handler = Box::new(|_| Run::takes(0.01));
     life.between = 0.2;
-    life.arrivals[0].number = 1_500;
+    life.arrivals[0].number = 3_000;
     life.expect_first(
         "outgrowing",
         12,
