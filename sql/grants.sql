@@ -39,6 +39,8 @@ create function taskq._parts()
     ('reader',   'function', 'taskq.status'),
     ('reader',   'function', 'taskq.estimate'),
     ('reader',   'function', 'taskq.health'),
+    ('reader',   'function', 'taskq.why'),
+    ('reader',   'function', 'taskq.diagnose'),
     ('reader',   'view',     'taskq.queues'),
     ('reader',   'view',     'taskq.task_types'),
     ('reader',   'view',     'taskq.tasks'),
@@ -50,6 +52,8 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.alerts'),
     ('reader',   'view',     'taskq.duties'),
     ('reader',   'view',     'taskq.schedules'),
+    ('reader',   'view',     'taskq.failures'),
+    ('reader',   'view',     'taskq.overview'),
     -- functions in a view are called with the rights of the one who looks
     ('reader',   'function', 'taskq._view_time'),
     ('reader',   'function', 'taskq._count_tasks'),
@@ -59,6 +63,7 @@ create function taskq._parts()
     ('reader',   'function', 'taskq._displayed_state'),
     ('reader',   'function', 'taskq._local_time'),
     ('reader',   'function', 'taskq._last_error'),
+    ('reader',   'function', 'taskq._failures'),
     ('reader',   'function', 'taskq._default_lease'),
     ('reader',   'function', 'taskq._default_retention'),
     ('reader',   'function', 'taskq._default_dead_letters_limit'),
@@ -118,7 +123,7 @@ create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('reader', grant_reader.role);
 comment on function taskq.grant_reader is
-  'Lets a role read the views, payloads and errors included, and call status, estimate and health.';
+  'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose and health.';
 
 -- The end of every upgrade script: gives all roles their parts again, with what was added to them and
 -- what had to be made anew. Needs a superuser, who alone may upgrade.

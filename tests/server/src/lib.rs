@@ -9,6 +9,7 @@
 //! A test waits for what must come to pass, with a generous limit, and never measures speed.
 
 mod fill;
+mod life;
 mod process;
 mod random;
 mod server;
@@ -16,6 +17,7 @@ mod session;
 mod wait;
 
 pub use fill::fill;
+pub use life::{Arrival, Finding, Life, Run, Task, USUAL};
 pub use process::{anonymous_memory, cpu_seconds, peak_memory, signal};
 pub use random::Random;
 pub use server::{Database, Server, Shared, Stop};
