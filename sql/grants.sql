@@ -39,6 +39,7 @@ create function taskq._parts()
     ('reader',   'function', 'taskq.status'),
     ('reader',   'function', 'taskq.estimate'),
     ('reader',   'function', 'taskq.health'),
+    ('reader',   'function', 'taskq.metrics'),
     ('reader',   'view',     'taskq.queues'),
     ('reader',   'view',     'taskq.task_types'),
     ('reader',   'view',     'taskq.tasks'),
@@ -50,6 +51,12 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.alerts'),
     ('reader',   'view',     'taskq.duties'),
     ('reader',   'view',     'taskq.schedules'),
+    -- the exporter's queries
+    ('reader',   'function', 'taskq._metrics_tasks'),
+    ('reader',   'function', 'taskq._metrics_queues'),
+    ('reader',   'function', 'taskq._metrics_alerts'),
+    ('reader',   'function', 'taskq._metrics_duties'),
+    ('reader',   'function', 'taskq._metrics_database'),
     -- functions in a view are called with the rights of the one who looks
     ('reader',   'function', 'taskq._view_time'),
     ('reader',   'function', 'taskq._count_tasks'),
@@ -118,7 +125,7 @@ create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('reader', grant_reader.role);
 comment on function taskq.grant_reader is
-  'Lets a role read the views, payloads and errors included, and call status, estimate and health.';
+  'Lets a role read the views, payloads and errors included, and call status, estimate, health and metrics.';
 
 -- Functions are open to PUBLIC when they are made, so this stands behind all of them.
 revoke all on schema taskq from public;

@@ -37,6 +37,9 @@ mod keys;
 mod lease;
 mod wait;
 
+// what people look at
+mod metrics;
+
 // the background worker
 mod keeper;
 
@@ -67,7 +70,8 @@ pgrx::extension_sql_file!("../sql/drill.sql", name = "drill", requires = ["archi
 pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["drill"]);
 pgrx::extension_sql_file!("../sql/schedule.sql", name = "schedule", requires = ["sample"]);
 pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["schedule"]);
-pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["keeper"], finalize);
+pgrx::extension_sql_file!("../sql/metrics.sql", name = "metrics", requires = ["keeper"]);
+pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["metrics"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]
 mod argument_tests;
