@@ -128,17 +128,22 @@ begin
   v_hour := (select coalesce(jsonb_agg(jsonb_build_array(extract(epoch from c.at), c.queue, case when c.is_known then c.ready end) order by c.at), '[]')
                from taskq._board_curve(v_now - interval '1 hour', v_now, 60) c);
   v_board := jsonb_build_object(
+    -- (the order of an object's keys is jsonb's; what they mean is in src/dashboard/data.rs)
     'database', current_database(),
     'version', (select e.extversion from pg_extension e where e.extname = 'taskq'),
-    'at', extract(epoch from v_now),
-    'window', extract(epoch from v_window),
+    'at_text', to_char(v_now at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS'),
+    -- the rates are those of so many seconds: less where the samples begin later
+    'window', coalesce((select extract(epoch from least(v_window, v_now - (s.at - make_interval(secs => s.seconds))))
+                          from (select x.at, x.seconds from taskq.sample x order by x.at limit 1) s
+                         where s.at > v_now - v_window), extract(epoch from v_window)),
     'exact', coalesce((select k.exact from taskq._figures_kept() k), true),
     'hour', v_hour,
     'day', (select coalesce(jsonb_agg(jsonb_build_array(extract(epoch from c.at), c.ready) order by c.at), '[]')
               from (select d.at, case when bool_and(d.is_known) then sum(d.ready) end as ready
                       from taskq._board_curve(v_now - interval '1 day', v_now, 96) d group by d.at) c),
     'pairs', v_pairs,
-    'running', v_running);
+    'running', v_running,
+    'running_in_all', (select sum(f.running)::bigint from taskq._figures() f where exists (select from taskq._figures_kept())));
   v_board := v_board || jsonb_build_object(
     'health', (select jsonb_agg(jsonb_build_object('check', h."check", 'ok', h.ok, 'value', h.value, 'limit', h."limit", 'advice', h.advice))
                  from taskq.health() h),
@@ -148,6 +153,10 @@ begin
                  from (select x.* from taskq.alert x where x.cleared_at is null
                         order by x.acknowledged_at is not null, x.raised_at limit 30) a),
     'alerts_in_all', (select count(*) from taskq.alert a where a.cleared_at is null),
+    'errors', (select coalesce(jsonb_agg(jsonb_build_object('queue', f.queue, 'task_type', f.task_type, 'error', f.error, 'tasks', f.count,
+                        'runs', f.attempts, 'dead', f.dead, 'first', extract(epoch from v_now - f.first_seen_at),
+                        'last', extract(epoch from v_now - f.last_seen_at), 'id', f.sample_id)), '[]')
+                 from (select x.* from taskq._failures(null, 2000) x order by x.attempts desc, x.last_seen_at desc limit 12) f),
     'duties', (select coalesce(jsonb_agg(jsonb_build_object('duty', d.name, 'every', extract(epoch from d.every), 'error', d.error,
                         'rows', d.rows, 'age', extract(epoch from clock_timestamp() - d.finished_at)) order by d.name), '[]')
                  from taskq.duty d));

@@ -40,6 +40,7 @@ create function taskq._parts()
     ('reader',   'function', 'taskq.estimate'),
     ('reader',   'function', 'taskq.health'),
     ('reader',   'function', 'taskq.metrics'),
+    ('reader',   'function', 'taskq.dashboard'),
     ('reader',   'view',     'taskq.queues'),
     ('reader',   'view',     'taskq.task_types'),
     ('reader',   'view',     'taskq.tasks'),
@@ -51,6 +52,7 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.alerts'),
     ('reader',   'view',     'taskq.duties'),
     ('reader',   'view',     'taskq.schedules'),
+    ('reader',   'view',     'taskq.failures'),
     -- the exporter's queries
     ('reader',   'function', 'taskq._metrics_tasks'),
     ('reader',   'function', 'taskq._metrics_queues'),
@@ -66,6 +68,7 @@ create function taskq._parts()
     ('reader',   'function', 'taskq._displayed_state'),
     ('reader',   'function', 'taskq._local_time'),
     ('reader',   'function', 'taskq._last_error'),
+    ('reader',   'function', 'taskq._failures'),
     ('reader',   'function', 'taskq._default_lease'),
     ('reader',   'function', 'taskq._default_retention'),
     ('reader',   'function', 'taskq._default_dead_letters_limit'),
@@ -125,7 +128,7 @@ create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('reader', grant_reader.role);
 comment on function taskq.grant_reader is
-  'Lets a role read the views, payloads and errors included, and call status, estimate, health and metrics.';
+  'Lets a role read the views, payloads and errors included, and call status, estimate, health, metrics and dashboard.';
 
 -- Functions are open to PUBLIC when they are made, so this stands behind all of them.
 revoke all on schema taskq from public;

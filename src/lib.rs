@@ -15,6 +15,7 @@ mod config;
 mod cron;
 mod failure;
 mod figures;
+mod fold;
 mod groups;
 mod pairs;
 mod permits;
@@ -38,6 +39,7 @@ mod lease;
 mod wait;
 
 // what people look at
+mod dashboard;
 mod metrics;
 
 // the background worker
@@ -70,8 +72,10 @@ pgrx::extension_sql_file!("../sql/drill.sql", name = "drill", requires = ["archi
 pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["drill"]);
 pgrx::extension_sql_file!("../sql/schedule.sql", name = "schedule", requires = ["sample"]);
 pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["schedule"]);
-pgrx::extension_sql_file!("../sql/metrics.sql", name = "metrics", requires = ["keeper"]);
-pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["metrics"], finalize);
+pgrx::extension_sql_file!("../sql/failures.sql", name = "failures", requires = ["keeper"]);
+pgrx::extension_sql_file!("../sql/metrics.sql", name = "metrics", requires = ["failures"]);
+pgrx::extension_sql_file!("../sql/dashboard.sql", name = "dashboard", requires = ["metrics"]);
+pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["dashboard"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]
 mod argument_tests;
