@@ -9,7 +9,7 @@ create function taskq._board_curve(since timestamptz, until timestamptz, steps i
   returns table (at timestamptz, queue text, ready bigint, is_known boolean)
   language sql stable security definer rows 1000
   set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off set max_parallel_workers_per_gather = 0 as $$
   with step as materialized (
     select _board_curve.since + (_board_curve.until - _board_curve.since) * (n - 1) / _board_curve.steps as begins_at,
            _board_curve.since + (_board_curve.until - _board_curve.since) * n / _board_curve.steps as ends_at
@@ -44,24 +44,49 @@ comment on function taskq._board_curve(timestamptz, timestamptz, integer) is
 create function taskq._board_pairs(since timestamptz)
   returns table (queue text, task_type text, enqueued double precision, started double precision, succeeded double precision,
                  failed double precision, ended double precision,
-                 waiting_p50 double precision, waiting_p95 double precision, run_p50 double precision, run_p95 double precision,
-                 run_weight double precision)
+                 waiting_p50 double precision, waiting_p95 double precision, run_p50 double precision, run_p95 double precision)
   language sql stable security definer rows 100
   set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+  set enable_seqscan = off set enable_bitmapscan = off set jit = off set max_parallel_workers_per_gather = 0 as $$
   select s.queue, s.task_type, sum(s.enqueued), sum(s.started), sum(s.succeeded), sum(s.failed),
          sum(s.succeeded + s.dead + s.cancelled),
          sum(s.waiting_p50 * s.started) / nullif(sum(s.started) filter (where s.waiting_p50 is not null), 0),
          sum(s.waiting_p95 * s.started) / nullif(sum(s.started) filter (where s.waiting_p95 is not null), 0),
          sum(s.run_p50 * s.succeeded) / nullif(sum(s.succeeded) filter (where s.run_p50 is not null), 0),
-         sum(s.run_p95 * s.succeeded) / nullif(sum(s.succeeded) filter (where s.run_p95 is not null), 0),
-         sum(s.succeeded) filter (where s.run_p50 is not null)
+         sum(s.run_p95 * s.succeeded) / nullif(sum(s.succeeded) filter (where s.run_p95 is not null), 0)
     from taskq.sample s
    where s.at > _board_pairs.since
    group by s.queue, s.task_type
 $$;
 comment on function taskq._board_pairs(timestamptz) is
   'What each queue and task type did since that moment, by the samples.';
+
+-- As _start_rate, of all queues in one go: it would look at the samples of all of them for each.
+create function taskq._board_start_rates(now timestamptz)
+  returns table (queue text, rate double precision)
+  language sql stable security definer rows 50
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_bitmapscan = off set jit = off set max_parallel_workers_per_gather = 0 as $$
+  with moment as (
+    select s.queue, s.at, max(s.seconds) as seconds, sum(s.started) as started, sum(s.ready) as ready
+      from taskq.sample s
+     where s.at > _board_start_rates.now - interval '15 minutes' and s.at <= _board_start_rates.now
+     group by s.queue, s.at
+  ), worked as (
+    select m.queue, m.started, m.seconds,
+           lag(m.ready) over w >= greatest(m.started, 1)
+           and lag(m.at) over w > m.at - make_interval(secs => m.seconds * 1.5) as backlog
+      from moment m
+     where m.ready > 0 or m.started > 0
+    window w as (partition by m.queue order by m.at)
+  )
+  select w.queue, nullif(coalesce(sum(w.started) filter (where w.backlog) / sum(w.seconds) filter (where w.backlog),
+                                  sum(w.started) / sum(w.seconds)), 0)
+    from worked w
+   group by w.queue
+$$;
+comment on function taskq._board_start_rates(timestamptz) is
+  'How many tasks a second the workers take from each queue while it has a backlog, by the samples of the last 15 minutes.';
 
 -- Running tasks. They stand at the head of their lanes, unless others that were due earlier came later, so each lane
 -- is walked until as many were found as run, but no further than its share of 20,000 rows.
@@ -111,7 +136,8 @@ comment on function taskq._board_running(timestamptz) is
 
 -- Everything that the board shows, as one object; at most 100 queues, and of the rest what matters most.
 create function taskq._board() returns jsonb
-  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp set jit = off set max_parallel_workers_per_gather = 0 as $$
 declare
   v_now     timestamptz := taskq._view_time();
   v_window  interval := '15 minutes';
@@ -164,9 +190,10 @@ begin
     with queue as materialized (
       select q.queue, q.ready, q.scheduled, q.running, q.blocked, q.dead, extract(epoch from q.oldest_ready_age) as oldest,
              extract(epoch from v_now - q.paused_at) as paused_for, q.paused_by,
-             case when q.ready > 0 then taskq._start_rate(q.queue, v_now) end as start_rate,
+             r.rate as start_rate,
              row_number() over (order by q.oldest_ready_age desc nulls last, q.ready desc, q.queue collate "C") as nth
         from taskq.queues q
+        left join taskq._board_start_rates(v_now) r on r.queue = q.queue
     )
     select jsonb_build_object(
       'queues', coalesce(jsonb_agg(to_jsonb(q) - 'nth' order by q.nth) filter (where q.nth <= 100), '[]'),

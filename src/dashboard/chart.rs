@@ -171,7 +171,7 @@ mod tests {
         );
         assert_eq!(
             in_words(&curve),
-            "5.0 at the end, 10 at most (at 00:01 UTC), 0 at the beginning. Gaps: nothing is known of that time."
+            "5 at the end, 10 at most (at 00:01 UTC), 0 at the beginning. Gaps: nothing is known of that time."
         );
         assert_eq!(in_words(&[]), "No samples yet.");
         assert_eq!(in_words(&[(0.0, None)]), "No samples yet.");

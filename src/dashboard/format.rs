@@ -20,7 +20,7 @@ pub fn number(value: f64) -> String {
     } else if value < 0.95 {
         format!("{value:.2}")
     } else if value < 9.95 {
-        format!("{value:.1}")
+        format!("{value:.1}").trim_end_matches(".0").to_owned()
     } else {
         count(value.round() as i64)
     }
@@ -36,7 +36,7 @@ pub fn duration(seconds: f64) -> String {
         return format!("{} ms", (seconds * 1_000.0).round());
     }
     if seconds < 9.95 {
-        return format!("{seconds:.1} s");
+        return format!("{} s", format!("{seconds:.1}").trim_end_matches(".0"));
     }
     if seconds < 99.5 {
         return format!("{} s", seconds.round());
@@ -93,7 +93,7 @@ mod tests {
             (0.0, "0 ms"),
             (-3.0, "0 ms"),
             (0.25, "250 ms"),
-            (0.9996, "1.0 s"),
+            (0.9996, "1 s"),
             (3.14, "3.1 s"),
             (47.0, "47 s"),
             (100.0, "2 min"),

@@ -121,7 +121,7 @@ pub fn queues(board: &Board) -> Markup {
         numeric("Run"),
         numeric("Run 95 %"),
         numeric("Failed"),
-        words("Empty"),
+        words("Empty in"),
         numeric("Running"),
         numeric("Later"),
     ];
@@ -134,7 +134,8 @@ pub fn queues(board: &Board) -> Markup {
         let name = html! {
             span.name { (queue.queue) }
             @if let Some(paused_for) = queue.paused_for {
-                " " (badge("warn", format!("paused {} ago by {}", duration(paused_for), queue.paused_by.as_deref().unwrap_or("?"))))
+                " " (badge("warn", "paused")) " "
+                span.since { (duration(paused_for)) " ago by " (queue.paused_by.as_deref().unwrap_or("?")) }
             }
             @if alert { " " (badge("bad", "alert")) }
             @if queue.dead > 0 { " " (badge("bad", format!("{} dead", count(queue.dead)))) }
@@ -166,11 +167,11 @@ pub fn queues(board: &Board) -> Markup {
 
 fn forecast(forecast: &Forecast) -> Markup {
     match forecast {
-        Forecast::Empty => cell("is empty"),
+        Forecast::Empty => cell("now"),
         Forecast::Paused => cell("paused"),
         Forecast::Stands => badge("warn", "nobody takes"),
         Forecast::Grows => badge("warn", "grows"),
-        Forecast::In(seconds) => html! { "in " (duration(*seconds)) },
+        Forecast::In(seconds) => cell(duration(*seconds)),
     }
 }
 
@@ -360,7 +361,7 @@ pub fn running(board: &Board) -> Markup {
     html! {
         p.note {
             (plural(stuck as i64, "task is stuck: its lease is over", "tasks are stuck: their leases are over")) "; "
-            (plural(long as i64, "runs", "run")) " three times as long as 95 % of its type."
+            (plural(long as i64, "runs", "run")) " more than three times as long as 95 % of their type."
         }
         (table("Running tasks, those to look at first", &columns, rows.collect(), "Nothing runs.",
                left_out(tasks.len().min(RUNNING), in_all, "running tasks")))

@@ -88,9 +88,9 @@ static SOURCES: [Source; 6] = [
     },
     Source {
         statement: Statement::new("select m.queue, m.workers::float8 from taskq._metrics_queues() m", &[]),
-        prefix: "taskq_queue",
+        prefix: "taskq_workers",
         labels: &["queue"],
-        metrics: &[gauge("workers", "Workers that asked for tasks of the queue in the last 30 seconds.")],
+        metrics: &[gauge("asking", "Workers that asked for tasks of the queue in the last 30 seconds.")],
     },
     Source {
         statement: Statement::new(
