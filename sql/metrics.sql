@@ -42,11 +42,14 @@ create function taskq._metrics_tasks()
             union select d.queue, d.task_type from dead d) p
       left join figure f on f.queue = p.queue and f.task_type = p.task_type
      where not starts_with(p.queue, 'taskq.')  -- the extension's own, as in history
-  ), placed as (
-    select p.queue, p.task_type,
-           row_number() over (order by p.made_at nulls last, p.queue, p.task_type) <= 200 as is_shown,
+  ), in_order as (
+    select p.queue, p.task_type, p.made_at,
            dense_rank() over (order by p.queue_made_at nulls last, p.queue) <= 100 as queue_is_shown
       from pair p
+  ), placed as (
+    select o.queue, o.task_type, o.queue_is_shown,
+           row_number() over (order by not o.queue_is_shown, o.made_at nulls last, o.queue, o.task_type) <= 200 as is_shown
+      from in_order o
   ), labelled as materialized (
     select case when p.queue_is_shown then p.queue else 'other' end as queue_label,
            case when p.queue_is_shown and p.is_shown then p.task_type else 'other' end as type_label,

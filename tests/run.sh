@@ -28,12 +28,15 @@ stage_server() {   # tests in Rust that start servers of their own; they mostly 
     TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/servers \
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-server-tests --no-fail-fast -- --test-threads=5
 }
+stage_observe() {   # board and metrics, with a browser and Prometheus
+    CONF=$'fsync = off\ntaskq.sample_interval = 1s' tools/cluster.sh run observe tests/observe/run.sh
+}
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 
 stop_all() {
     local name
-    for name in regress isolation demotest readme; do stop_server "$RUN/$name/data" fast; done
+    for name in regress isolation observe demotest readme; do stop_server "$RUN/$name/data" fast; done
     stop_servers "$RUN/test" immediate
     rm -rf "$RUN/test"
 }
@@ -52,7 +55,7 @@ count() {
          END { print p + 0, f + 0 }' "$1"
 }
 
-all='lint build pgrx regress isolation server demo readme'
+all='lint build pgrx regress isolation server observe demo readme'
 stages=${STAGE:-$all}
 for stage in $stages; do
     [[ " $all " == *" $stage "* ]] || die "no such stage: $stage (there are: $all)"

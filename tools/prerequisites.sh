@@ -30,6 +30,10 @@ need gcc cc --version
 need libc6-dev c_compiler
 need python3-venv python
 need pgbouncer test -x /usr/sbin/pgbouncer
+need chromium have chromium
+need chromium-driver have chromedriver
+need prometheus have promtool
+need prometheus-postgres-exporter have prometheus-postgres-exporter
 need util-linux have flock
 need util-linux have setpriv
 [[ $(id -u) != 0 ]] || need sudo have sudo   # cargo pgrx test changes to the servers' user with it
@@ -56,10 +60,12 @@ if ((${#missing[@]})); then
     "${sudo[@]}" apt-get -qq update || die "apt-get update failed"
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
         -o DPkg::Lock::Timeout=120 "${missing[@]}" > /dev/null || die "apt could not install: ${missing[*]}"
-    # The package starts a pooler of its own; the tests start theirs.
-    if [[ " ${missing[*]} " == *" pgbouncer "* && -d /run/systemd/system ]]; then
-        "${sudo[@]}" systemctl disable --quiet --now pgbouncer || true
-    fi
+    # The packages start services of their own; the tests start theirs.
+    for service in pgbouncer prometheus prometheus-postgres-exporter; do
+        if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
+            "${sudo[@]}" systemctl disable --quiet --now "$service" || true
+        fi
+    done
 fi
 
 if [[ $(id -u) == 0 ]] && ! id "$SERVER_USER" &> /dev/null; then
