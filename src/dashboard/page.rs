@@ -28,6 +28,8 @@ pub fn page(board: &Board) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
+                // Otherwise a browser asks the server for a picture, which would make another board.
+                link rel="icon" href="data:,";
                 title { "Queues of " (board.database) " · taskq" }
                 style { (PreEscaped(STYLE)) }
             }
@@ -108,7 +110,9 @@ mod tests {
     fn it_needs_nothing_from_elsewhere() {
         let html = page(&board()).into_string();
         for part in ["src=", "url(", "@import", "<link", "<iframe", "http:", "https:"] {
-            let found = html.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+            let found = html
+                .replace("xmlns=\"http://www.w3.org/2000/svg\"", "")
+                .replace("<link rel=\"icon\" href=\"data:,\">", "");
             assert!(!found.contains(part), "{part}");
         }
     }

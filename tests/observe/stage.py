@@ -59,6 +59,7 @@ def work(conn: psycopg.Connection) -> None:
     errors that try to become markup, dead letters, a stuck task, workers."""
     do = conn.execute
     do("select taskq.configure_type('mail.invoice', '{\"max_retries\": 0}')")
+    do("select taskq.configure_type('mail.welcome', '{\"backoff_base\": \"2 hours\"}')")  # they stay scheduled
     do("select taskq.enqueue('mail.welcome', queue => 'mail') from generate_series(1, 40)")
     do("select taskq.enqueue('mail.invoice', queue => 'mail', priority => 5) from generate_series(1, 6)")
     do("select taskq.enqueue('report.daily', queue => 'reports') from generate_series(1, 7)")
@@ -89,7 +90,7 @@ def backfill(conn: psycopg.Connection) -> None:
         """insert into taskq.sample (at, queue, task_type, seconds, enqueued, started, succeeded, failed, retried, dead, expired,
                  cancelled, ready, scheduled, running, blocked, oldest_ready_age, waiting_p50, waiting_p95, run_p50, run_p95,
                  total_p50, total_p95, claimers)
-           select date_trunc('second', clock_timestamp()) - g * interval '60 s', v.queue, v.task_type, 60, 120, 118, 110,
+           select date_trunc('second', clock_timestamp()) - g * interval '60 s', v.queue, v.task_type, 60, 120, 100, 95,
                   case when g % 3 = 0 then 5 else 0 end, 4, 1, 0, 0, greatest(0, v.base * (1.3 + sin(g / 140.0) + 0.2 * sin(g / 17.0)))::int,
                   3, 2, 0, '10 s', 0.4, 1.5, v.run, v.run * 3, 1, 4, 2
              from generate_series(1, 1600) g,
