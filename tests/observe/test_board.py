@@ -44,6 +44,9 @@ class Board(unittest.TestCase):
         cls.conn.execute("alter database board set taskq.keeper = off")
         stage.eventually("the keeper has left", lambda: not stage.value(
             cls.conn, "select count(*) from pg_stat_activity where backend_type = 'taskq keeper' and datname = 'board'"))
+        cls.conn.close()
+        cls.conn = stage.connect("board")  # which knows the database's new setting
+        cls.addClassCleanup(cls.conn.close)
         cls.stuck = stage.value(cls.conn, "select count(*) from taskq.running where stuck")
         cls.page = save(cls.conn, "board")
         cls.failing = stage.value(
