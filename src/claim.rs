@@ -11,8 +11,8 @@ use crate::keys;
 use crate::lease;
 use crate::permits::Permits;
 use crate::sql_functions;
-use crate::statement::{Spi, Table};
-use crate::store::{self, Candidate, Claimer, Finish, Lane};
+use crate::statement::Spi;
+use crate::store::{self, Candidate, Claimer, Column, Finish, From, Lane, Taken};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
 use std::cell::RefCell;
@@ -30,13 +30,21 @@ const MOST_BYTES: i64 = 16 * 1024 * 1024;
 const SPARE: usize = 8;
 /// Before every place in a lane.
 const BEFORE_ALL: (Moment, i64) = (Moment::DISTANT_PAST, 0);
-/// The columns of a claimed row that the caller gets; run_at, unique_key and bytes follow them.
-const COLUMNS: usize = 12;
-const QUEUE: usize = 3;
-const GROUP_KEY: usize = 9;
-const RUN_AT: usize = 12;
-const UNIQUE_KEY: usize = 13;
-const BYTES: usize = 14;
+/// What the caller gets of a task, in the order of the function's columns.
+const COLUMNS: [Column; 12] = [
+    Column::Id,
+    Column::Token,
+    Column::TaskType,
+    Column::Queue,
+    Column::Payload,
+    Column::Headers,
+    Column::Attempt,
+    Column::MaxRetries,
+    Column::Priority,
+    Column::GroupKey,
+    Column::EnqueuedAt,
+    Column::LeaseExpiresAt,
+];
 
 thread_local! {
     /// Who claimed last in this session: who waits in it then is the same worker.
@@ -85,42 +93,68 @@ impl Claim<'_> {
     /// Goes through the lanes by falling priority until enough tasks are held or nothing due is left.
     /// Returns how many are held.
     fn run(&self, spi: &Spi, queues: Option<&[String]>, rows: &mut Rows) -> Outcome<usize> {
-        let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
         let mut held = Held { count: 0, bytes: 0 };
+        if let Some([queue]) = queues {
+            self.claim_queue(spi, queue, &mut held, rows)?;
+            return Ok(held.count);
+        }
+        let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
         for level in lanes.chunk_by(|a, b| a.priority == b.priority) {
-            if !self.claim_level(spi, level, &mut held, rows)? {
+            if !self.claim_level(spi, level, None, &mut held, rows)? {
                 break;
             }
         }
         Ok(held.count)
     }
 
-    /// Claims from the lanes of one priority. Returns whether more is wanted.
-    fn claim_level(&self, spi: &Spi, level: &[Lane], held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
-        if let ([lane @ Lane { grouped: false, .. }], 1) = (level, self.wanted) {
-            // If it is at its limit, a lease that is over may still give a slot back: see below.
-            if self.permitted(spi, &lane.queue)? {
-                let taken = store::take_first(spi, lane, &self.by)?;
-                self.spend(spi, &taken)?;
-                self.hand_over(spi, &taken, held, rows)?;
-                if held.count == 1 {
-                    return Ok(false);
-                }
+    /// The same for one queue, as most workers claim: a lane is found and its first candidates are read in
+    /// one step, and mostly the first lane has enough.
+    fn claim_queue(&self, spi: &Spi, queue: &str, held: &mut Held, rows: &mut Rows) -> Outcome<()> {
+        if self.by.config.paused.contains(queue) {
+            return Ok(());
+        }
+        let mut above = None;
+        loop {
+            let asked = self.wanted - held.count + SPARE;
+            let Some((lane, page)) = store::next_lane(spi, queue, above, self.by.now, asked)? else {
+                return Ok(());
+            };
+            above = Some(lane.priority);
+            if !self.claim_level(spi, &[lane], page, held, rows)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Claims from the lanes of one priority, whose first candidates may have been read already. Returns
+    /// whether more is wanted.
+    fn claim_level(
+        &self,
+        spi: &Spi,
+        level: &[Lane],
+        mut first_page: Option<Vec<Candidate>>,
+        held: &mut Held,
+        rows: &mut Rows,
+    ) -> Outcome<bool> {
         let mut queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
         // Just before the first task of all these lanes. A task of a group that returned meanwhile may be
         // before that.
         let first = level.iter().map(|lane| (lane.first.0, lane.first.1 - 1)).min();
         let grouped = level.iter().any(|lane| lane.grouped);
         let mut behind = first.filter(|_| !grouped).unwrap_or(BEFORE_ALL);
+        let priority = level[0].priority;
         let mut spare = SPARE;
         loop {
             pgrx::check_for_interrupts!();
             let missing = self.wanted - held.count;
             let asked = missing + spare;
-            let mut candidates =
-                store::candidates(spi, &queues, level[0].priority, self.by.now, asked as i64, behind)?;
+            let mut candidates = match first_page.take() {
+                Some(page) => page,
+                None => {
+                    let from = From { queues: &queues, priority, behind, grouped };
+                    store::candidates(spi, &from, self.by.now, asked)?
+                }
+            };
             let last_page = candidates.len() < asked;
             let Some(mut last) = candidates.last().map(|c| (c.run_at, c.id)) else { return Ok(true) };
 
@@ -150,11 +184,11 @@ impl Claim<'_> {
                 _ => (),
             }
             let ids: Vec<i64> = candidates.iter().map(|c| c.id).collect();
-            let taken = store::take(spi, &ids, missing as i64, &self.by)?;
+            let taken = store::take(spi, &ids, missing, &self.by)?;
             self.spend(spi, &taken)?;
             let go_on = {
                 let mut turns = self.turns.borrow_mut();
-                turns.give(spi, &taken, QUEUE, GROUP_KEY)?;
+                turns.give(spi, &taken)?;
                 if taken.len() < missing {
                     turns.leave(&candidates, &taken)?;
                 }
@@ -186,12 +220,6 @@ impl Claim<'_> {
                 None => last,
             };
         }
-    }
-
-    /// Whether one more task of the queue may begin. Always, if it has neither limit nor rate.
-    fn permitted(&self, spi: &Spi, queue: &str) -> Outcome<bool> {
-        let Some(limit) = self.by.config.limits.get(queue) else { return Ok(true) };
-        Ok(self.permits.borrow_mut().lock(spi, queue, limit, 1, self.by.now)? == 1)
     }
 
     /// Whether no more tasks of the queue may begin.
@@ -268,13 +296,13 @@ impl Claim<'_> {
     }
 
     /// Uses the permits of the tasks that were taken.
-    fn spend(&self, spi: &Spi, taken: &Table) -> Outcome<()> {
+    fn spend(&self, spi: &Spi, taken: &Taken) -> Outcome<()> {
         if self.by.config.limits.is_empty() {
             return Ok(());
         }
         let mut by_queue: HashMap<String, Vec<i64>> = HashMap::new();
         for row in 0..taken.len() {
-            by_queue.entry(taken.need(row, QUEUE)?).or_default().push(taken.need(row, 0)?);
+            by_queue.entry(taken.need(row, Column::Queue)?).or_default().push(taken.need(row, Column::Id)?);
         }
         for (queue, ids) in by_queue {
             if let Some(limit) = self.by.config.limits.get(&queue) {
@@ -285,12 +313,12 @@ impl Claim<'_> {
     }
 
     /// Hands claimed tasks to the caller. Returns whether some were superseded instead.
-    fn hand_over(&self, spi: &Spi, taken: &Table, held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
+    fn hand_over(&self, spi: &Spi, taken: &Taken, held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
         let kept = self.without_superseded(spi, taken)?;
         let superseded = kept.len() < taken.len();
         held.count += kept.len();
         for row in &kept {
-            held.bytes += i64::from(taken.need::<i32>(*row, BYTES)?);
+            held.bytes += i64::from(taken.need::<i32>(*row, Column::Bytes)?);
         }
         add_in_order(taken, kept, rows)?;
         Ok(superseded)
@@ -298,12 +326,15 @@ impl Claim<'_> {
 
     /// The rows of claimed tasks, but for those whose unique key is with an unfinished successor:
     /// they are cancelled.
-    fn without_superseded(&self, spi: &Spi, taken: &Table) -> Outcome<Vec<usize>> {
+    fn without_superseded(&self, spi: &Spi, taken: &Taken) -> Outcome<Vec<usize>> {
         let mut kept = Vec::with_capacity(taken.len());
-        for row in 0..taken.len() {
-            if let Some(key) = taken.get::<String>(row, UNIQUE_KEY) {
-                let id: i64 = taken.need(row, 0)?;
-                let task_type: String = taken.need(row, 2)?;
+        let mut rows: Vec<usize> = (0..taken.len()).collect();
+        // Older ones first: the successor may be here, too, and lets go of the key when its turn comes.
+        rows.sort_by_key(|row| taken.get::<i64>(*row, Column::Id));
+        for row in rows {
+            if let Some(key) = taken.get::<String>(row, Column::UniqueKey) {
+                let id: i64 = taken.need(row, Column::Id)?;
+                let task_type: String = taken.need(row, Column::TaskType)?;
                 if let Some(successor) = keys::claimed(spi, &task_type, &key, id, self.by.now)? {
                     let reason = format!("superseded by {successor}");
                     let how = Finish::Cancelled { reason: Some(&reason), errors: None };
@@ -343,14 +374,14 @@ impl Held {
 }
 
 /// Hands claimed rows of one priority to the caller by run_at and id.
-fn add_in_order(taken: &Table, kept: Vec<usize>, rows: &mut Rows) -> Outcome<()> {
+fn add_in_order(taken: &Taken, kept: Vec<usize>, rows: &mut Rows) -> Outcome<()> {
     let mut order = kept
         .into_iter()
-        .map(|row| Ok((taken.need::<Moment>(row, RUN_AT)?, taken.need::<i64>(row, 0)?, row)))
+        .map(|row| Ok((taken.need::<Moment>(row, Column::RunAt)?, taken.need::<i64>(row, Column::Id)?, row)))
         .collect::<Outcome<Vec<_>>>()?;
     order.sort_unstable();
     for (_, _, row) in order {
-        let columns: Vec<Option<Datum>> = (0..COLUMNS).map(|column| taken.datum(row, column)).collect();
+        let columns = COLUMNS.map(|column| taken.datum(row, column));
         rows.add(&columns);
     }
     Ok(())

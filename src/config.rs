@@ -11,14 +11,15 @@
 use crate::backoff::{self, Backoff};
 use crate::call::Call;
 use crate::failure::Outcome;
+use crate::session;
 use crate::sql_functions;
 use crate::statement::{Spi, Statement};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum, Oid};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 sql_functions! {
     taskq_settings_changed / pg_finfo_taskq_settings_changed => settings_changed;
@@ -27,7 +28,8 @@ sql_functions! {
 static QUEUES: Statement = Statement::new(include_str!("../sql/statements/config_queues.sql"), &[]);
 static TYPES: Statement = Statement::new(include_str!("../sql/statements/config_types.sql"), &[]);
 static TABLES: Statement = Statement::new(
-    "select 'taskq.queue'::regclass::oid, 'taskq.task_type'::regclass::oid, 'taskq.claim_gate'::regclass::oid",
+    "select 'taskq.queue'::regclass::oid, 'taskq.task_type'::regclass::oid, 'taskq.claim_gate'::regclass::oid,
+            'taskq.task'::regclass::oid, 'taskq.task_id_seq'::regclass::oid",
     &[],
 );
 
@@ -57,6 +59,10 @@ pub struct Leases {
 }
 
 impl Leases {
+    fn of(&self, name: &str) -> Option<f64> {
+        self.names.iter().position(|known| known == name).and_then(|at| self.seconds.get(at).copied())
+    }
+
     fn add(&mut self, name: String, seconds: Option<f64>) {
         if let Some(seconds) = seconds {
             self.names.push(name);
@@ -100,6 +106,11 @@ impl Config {
     pub fn shortest_lease(&self) -> f64 {
         let set = self.type_leases.seconds.iter().chain(&self.queue_leases.seconds).copied();
         set.fold(DEFAULT_LEASE, f64::min)
+    }
+
+    /// How long the lease of a task of this type and queue is, in seconds, where the claim does not say.
+    pub fn lease(&self, task_type: &str, queue: &str) -> f64 {
+        self.type_leases.of(task_type).or_else(|| self.queue_leases.of(queue)).unwrap_or(DEFAULT_LEASE)
     }
 
     pub fn task_type(&self, name: &str) -> TypeSettings {
@@ -156,17 +167,26 @@ thread_local! {
 /// Whether what is kept must not be used any more.
 static CHANGED: AtomicBool = AtomicBool::new(true);
 static LISTENING: AtomicBool = AtomicBool::new(false);
-/// The oids of the two tables, so that changes of others do not matter.
-static QUEUE_TABLE: AtomicU32 = AtomicU32::new(0);
-static TYPE_TABLE: AtomicU32 = AtomicU32::new(0);
-static CLAIM_GATE: AtomicU32 = AtomicU32::new(0);
+
+/// Tables and a sequence of taskq that are used by their oids.
+#[derive(Clone, Copy)]
+pub struct Tables {
+    queue: Oid,
+    task_type: Oid,
+    claim_gate: Oid,
+    pub task: Oid,
+    pub task_id_sequence: Oid,
+}
+
+thread_local! {
+    static TABLES_KEPT: Cell<Option<Tables>> = const { Cell::new(None) };
+}
 
 /// The settings as they are now.
 pub fn current(spi: &Spi) -> Outcome<Rc<Config>> {
     // SAFETY: reads what other sessions have announced, as every lock does.
     unsafe { pg_sys::AcceptInvalidationMessages() };
-    // SAFETY: a plain variable of this process.
-    if unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as i32 {
+    if session::sees_one_snapshot() {
         // This transaction may not see the newest settings, and must not leave old ones to others.
         return Config::read(spi).map(Rc::new);
     }
@@ -176,9 +196,12 @@ pub fn current(spi: &Spi) -> Outcome<Rc<Config>> {
         return Ok(kept);
     }
     listen();
-    // A change that is announced while we read is not lost.
+    // A change that is announced while we read is not lost. Should reading end in a PostgreSQL error,
+    // nothing old may be left.
     CHANGED.store(false, Ordering::Relaxed);
-    let read = read_and_know_tables(spi);
+    KEPT.set(None);
+    TABLES_KEPT.set(None);
+    let read = tables(spi).and_then(|_| Config::read(spi).map(Rc::new));
     match &read {
         Ok(config) => KEPT.set(Some(config.clone())),
         Err(_) => CHANGED.store(true, Ordering::Relaxed),
@@ -186,31 +209,34 @@ pub fn current(spi: &Spi) -> Outcome<Rc<Config>> {
     read
 }
 
-fn read_and_know_tables(spi: &Spi) -> Outcome<Rc<Config>> {
-    // Should reading end in a PostgreSQL error, nothing old may be left.
-    KEPT.set(None);
-    let tables = spi.execute(&TABLES, &[])?;
-    QUEUE_TABLE.store(tables.need::<Oid>(0, 0)?.to_u32(), Ordering::Relaxed);
-    TYPE_TABLE.store(tables.need::<Oid>(0, 1)?.to_u32(), Ordering::Relaxed);
-    CLAIM_GATE.store(tables.need::<Oid>(0, 2)?.to_u32(), Ordering::Relaxed);
-    Config::read(spi).map(Rc::new)
+/// The tables as they are now; those of an extension that was dropped are not used any more.
+pub fn tables(spi: &Spi) -> Outcome<Tables> {
+    if !CHANGED.load(Ordering::Relaxed)
+        && let Some(known) = TABLES_KEPT.get()
+    {
+        return Ok(known);
+    }
+    listen();
+    let found = spi.execute(&TABLES, &[])?;
+    let tables = Tables {
+        queue: found.need(0, 0)?,
+        task_type: found.need(0, 1)?,
+        claim_gate: found.need(0, 2)?,
+        task: found.need(0, 3)?,
+        task_id_sequence: found.need(0, 4)?,
+    };
+    TABLES_KEPT.set(Some(tables));
+    Ok(tables)
 }
 
 /// The settings as they are now, for a claim. Whoever sets or lowers max_running waits for the claims
 /// that went through here and may not know of it (see `taskq._limits_changed`).
 pub fn for_claim(spi: &Spi) -> Outcome<Rc<Config>> {
     let known = current(spi)?;
-    let gate = CLAIM_GATE.load(Ordering::Relaxed);
-    if gate == 0 {
-        // Not read in this session yet: it began above READ COMMITTED.
-        read_and_know_tables(spi)?;
-    }
+    let gate = tables(spi)?.claim_gate;
     // SAFETY: locks a table of ours, as any statement that writes to it would; the end of the
     // transaction releases it.
-    unsafe {
-        let gate = Oid::from(CLAIM_GATE.load(Ordering::Relaxed));
-        pg_sys::LockRelationOid(gate, pg_sys::RowExclusiveLock as i32);
-    }
+    unsafe { pg_sys::LockRelationOid(gate, pg_sys::RowExclusiveLock as i32) };
     if CHANGED.load(Ordering::Relaxed) { current(spi) } else { Ok(known) }
 }
 
@@ -224,12 +250,9 @@ fn listen() {
 
 #[pg_guard]
 extern "C-unwind" fn on_change(_argument: Datum, relation: Oid) {
-    let relation = relation.to_u32();
-    // 0 stands for all relations.
-    if relation == 0
-        || relation == QUEUE_TABLE.load(Ordering::Relaxed)
-        || relation == TYPE_TABLE.load(Ordering::Relaxed)
-    {
+    // The invalid one stands for all relations.
+    let ours = TABLES_KEPT.get().is_some_and(|known| relation == known.queue || relation == known.task_type);
+    if ours || relation == Oid::INVALID {
         CHANGED.store(true, Ordering::Relaxed);
     }
 }

@@ -12,7 +12,7 @@ use crate::checks;
 use crate::failure::Outcome;
 use crate::sql_functions;
 use crate::statement::{Spi, Statement, Table, arg};
-use crate::store::Candidate;
+use crate::store::{Candidate, Column, Taken};
 use crate::values::Moment;
 use pgrx::pg_sys::{Datum, INT8ARRAYOID, INT8OID, TEXTARRAYOID, TIMESTAMPTZOID};
 use std::collections::{HashMap, HashSet};
@@ -150,8 +150,9 @@ impl Turns {
     }
 
     /// Others hold those of the candidates that were not taken. Their groups wait for them.
-    pub fn leave(&mut self, candidates: &[Candidate], taken: &Table) -> Outcome<()> {
-        let taken = (0..taken.len()).map(|row| taken.need(row, 0)).collect::<Outcome<HashSet<i64>>>()?;
+    pub fn leave(&mut self, candidates: &[Candidate], taken: &Taken) -> Outcome<()> {
+        let taken =
+            (0..taken.len()).map(|row| taken.need(row, Column::Id)).collect::<Outcome<HashSet<i64>>>()?;
         for group in candidates.iter().filter(|c| !taken.contains(&c.id)).filter_map(group) {
             self.locked.remove(&group);
             self.closed.insert(group);
@@ -164,13 +165,13 @@ impl Turns {
         self.closed.clear();
     }
 
-    /// These tasks were taken: they have the turn of their group. The rows are those of a claim.
-    pub fn give(&mut self, spi: &Spi, taken: &Table, queue: usize, group_key: usize) -> Outcome<()> {
+    /// These tasks were taken: they have the turn of their group.
+    pub fn give(&mut self, spi: &Spi, taken: &Taken) -> Outcome<()> {
         let (mut groups, mut ids) = (Vec::new(), Vec::new());
         for row in 0..taken.len() {
-            if let Some(key) = taken.get::<String>(row, group_key) {
-                groups.push((taken.need::<String>(row, queue)?, key));
-                ids.push(taken.need::<i64>(row, 0)?);
+            if let Some(key) = taken.get::<String>(row, Column::GroupKey) {
+                groups.push((taken.need::<String>(row, Column::Queue)?, key));
+                ids.push(taken.need::<i64>(row, Column::Id)?);
             }
         }
         if groups.is_empty() {

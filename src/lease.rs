@@ -4,7 +4,6 @@
 //! (`dead_letter`, `done`, `unique_key`).
 
 use crate::call::Call;
-use crate::changes;
 use crate::checks;
 use crate::clock;
 use crate::config::{self, Config};
@@ -22,14 +21,10 @@ sql_functions! {
     taskq_fail_many / pg_finfo_taskq_fail_many => fail_many;
     taskq_release / pg_finfo_taskq_release => release;
     taskq_extend / pg_finfo_taskq_extend => extend;
-    taskq_recover / pg_finfo_taskq_recover => recover;
 }
 
 /// Longer error texts are cut, with a note of how much is missing.
 const ERROR_BYTES: usize = 10_000;
-
-/// After so many seconds `recover` looks again for tasks whose lease is over but that others had locked.
-const LOCKED_AGAIN: f64 = 1.0;
 
 /// What a failure does to a task that has retries left.
 #[derive(Clone, Copy)]
@@ -137,37 +132,6 @@ fn extend(call: &Call) -> Outcome<Datum> {
         None => Err(stale(spi, id, now)?),
     })?;
     rows.finish()
-}
-
-/// `taskq._recover(at_most)`: takes back tasks whose lease is over, and says how many.
-fn recover(call: &Call) -> Outcome<Datum> {
-    let at_most = checks::required("at_most", call.int(0))?;
-    let at_most = usize::try_from(at_most).unwrap_or(0);
-    let now = clock::now()?;
-    // A lease that begins from here on lowers the hint; one that began before is seen by the search,
-    // or lowers it when it is committed.
-    changes::lease_search_begins();
-    let (over, next) = Spi::run_freely(|spi| store::expired(spi, now))?;
-    let (mut recovered, mut seen) = (0, 0);
-    Spi::run(|spi| {
-        let config = config::current(spi)?;
-        while seen < over.len() && recovered < at_most {
-            let end = over.len().min(seen + at_most - recovered);
-            recovered += take_back(spi, over[seen..end].to_vec(), &config, now)?;
-            seen = end;
-        }
-        Ok(())
-    })?;
-    // Some are left for another round: those that others have locked, soon.
-    let left = match (seen < over.len(), recovered < over.len()) {
-        (true, _) => Some(now),
-        (false, true) => Some(now.plus(LOCKED_AGAIN)),
-        (false, false) => None,
-    };
-    if let Some(at) = left.into_iter().chain(next).min() {
-        changes::lease_may_end(at);
-    }
-    call.value(Some(recovered as i64))
 }
 
 /// Takes back tasks whose lease is over: as a failure, but due at once. Tasks that somebody else

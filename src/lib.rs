@@ -36,6 +36,7 @@ mod drill;
 mod enqueue;
 mod keys;
 mod lease;
+mod recover;
 mod wait;
 
 // what people look at

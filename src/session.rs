@@ -17,6 +17,12 @@ pub fn names() -> (String, i32) {
     }
 }
 
+/// Whether all statements of this transaction see what its first one saw (REPEATABLE READ and above).
+pub fn sees_one_snapshot() -> bool {
+    // SAFETY: a plain variable of this process.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
 /// A random number from 0 to 1 from PostgreSQL's generator.
 pub fn random() -> f64 {
     // SAFETY: drandom is random(), which takes no argument.

@@ -269,9 +269,13 @@ pub fn lease_may_end(at: Moment) {
     shared::with_database(|database| database.lower_next_expiry(at));
 }
 
+/// No lease ends before this moment that was given since the last search; the distant past if nobody knows.
+pub fn lease_hint() -> Moment {
+    shared::with_database(|database| database.next_expiry).unwrap_or(Moment::DISTANT_PAST)
+}
+
 /// `recover` is about to search: what it must know from here on is told by `lease_may_end`.
 pub fn lease_search_begins() {
-    looking();
     shared::with_database(|database| database.next_expiry = Moment::INFINITY);
 }
 

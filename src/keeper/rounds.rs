@@ -3,6 +3,7 @@
 use super::{process, requests};
 use crate::clock;
 use crate::failure::Outcome;
+use crate::recover;
 use crate::settings::{KEEPER, KEEPER_INTERVAL, TEST_CLOCK};
 use crate::shared::{self, Process};
 use crate::statement::{Spi, Statement, arg};
@@ -45,6 +46,10 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 const JUMP: f64 = 5.0;
 /// The wake duty is short, and must be quick; a drill is rare, and its steps are small.
 const APART: Duration = Duration::from_millis(10);
+/// Leases that end one after the other are taken back together.
+const RECOVER_APART: Duration = Duration::from_millis(500);
+/// So many are one full round.
+const MANY_LEASES: i64 = 1_000;
 /// Seconds after which a round of the drill duty that failed is tried again.
 const DRILL_AGAIN: f64 = 1.0;
 
@@ -60,6 +65,7 @@ pub fn run() {
     }
     // Should this keeper end before the launcher has seen it, it is started again soon all the same.
     requests::look_into(process::database());
+    recover::in_keeper();
     let extension = process::transaction(installed).unwrap_or(Oid::INVALID);
     shared::with_database(|database| {
         database.keeper = Process::current();
@@ -171,10 +177,12 @@ impl Keeper {
             if name == "drill" {
                 shared::with_database(|database| database.drill.look_at = wall_clock().plus(DRILL_AGAIN));
             }
+            let mut rows = 0;
             match process::attempt(|| if installed().is_some() { run_duty(name) } else { 0 }) {
-                Ok(rows) => {
-                    // A round is bounded; one that found something may have left some.
-                    duty.next = if rows > 0 { begin } else { begin + duty.every };
+                Ok(changed) => {
+                    rows = changed;
+                    // A round is bounded; one that found something may have left some. (`recover` knows.)
+                    duty.next = if rows > 0 && name != "recover" { begin } else { begin + duty.every };
                 }
                 Err(code) => {
                     duty.next = begin + duty.every;
@@ -188,6 +196,9 @@ impl Keeper {
             }
             let rest = match name {
                 "wake" | "drill" => APART,
+                // It rests from its searches by itself; and many leases at once are work, not overhead.
+                "recover" if rows >= MANY_LEASES => begin.elapsed() * 2,
+                "recover" => RECOVER_APART,
                 _ => (begin.elapsed() * REST).min(LONGEST_REST),
             };
             duty.rest_until = begin + rest;
@@ -216,18 +227,19 @@ struct Events {
 
 impl Events {
     fn now() -> Self {
-        let (mut wake, mut recover, mut drill) = (Duration::MAX, Duration::MAX, Duration::MAX);
+        let (mut wake, mut drill) = (Duration::MAX, Duration::MAX);
         // A test clock that cannot be read is shown by the duties themselves.
         let now = clock::now().unwrap_or_else(|_| wall_clock());
+        let mut next_expiry = Moment::INFINITY;
         shared::with_database(|database| {
             let due = database.next_due.min(database.next_opening);
             wake = until(database.wake_at, wall_clock()).min(until(due, now));
-            recover = until(database.next_expiry, now);
+            next_expiry = database.next_expiry;
             if database.drill.is_there() {
                 drill = until(database.drill.look_at, wall_clock());
             }
         });
-        Events { wake, recover, drill }
+        Events { wake, recover: until(recover::next_look(next_expiry, now), now), drill }
     }
 
     fn wait_for(&self, duty: &str) -> Duration {

@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 const CHANNEL: &str = "taskq_ready";
 /// So many tasks of a lane are counted: more than most queues have waiting workers.
-const MANY: i64 = 100;
+const MANY: usize = 100;
 /// Seconds between two messages about a queue.
 const APART: f64 = 0.1;
 
@@ -68,7 +68,7 @@ fn events(now: Moment) -> Outcome<HashMap<String, i64>> {
                 for (queue, tasks) in &mut queues {
                     // Only what is new is told; but what others have claimed meanwhile is not.
                     let marks = marks.get(queue).copied().unwrap_or(0);
-                    *tasks = if *tasks < MANY { marks.min(*tasks) } else { marks };
+                    *tasks = if *tasks < MANY as i64 { marks.min(*tasks) } else { marks };
                 }
                 queues
             }
@@ -149,7 +149,7 @@ fn claimable(
     let mut found = HashMap::new();
     for lane in store::due_lanes(spi, queues, config, now)? {
         let tasks = store::claimable(spi, &lane, now, MANY)?;
-        *found.entry(lane.queue).or_insert(0) += tasks;
+        *found.entry(lane.queue).or_insert(0) += tasks as i64;
     }
     Ok(found)
 }

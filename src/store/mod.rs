@@ -1,164 +1,36 @@
 //! The only module that reads and writes `taskq.task` on the hot paths.
 //!
-//! Each function here is one statement of `sql/statements/`. What it promises is written there;
-//! callers must not assume how it is done (that a claim begins at a lane's first entry, say).
+//! Most functions here are one statement of `sql/statements/`; enqueue, and what a claim reads and takes, go
+//! to the table without PostgreSQL's executor (see `heap`). Callers must not assume how it is done (that
+//! a claim begins at a lane's first entry, say).
 
 mod ends;
+mod heap;
+mod lanes;
 #[rustfmt::skip]
 mod statements;
+mod taken;
+
+pub use heap::Column;
+pub use lanes::{Candidate, From, Lane, candidates, claimable, due_lanes, has_free_task, next_lane};
+pub use taken::{Claimer, Taken, take};
 
 pub use ends::{Failed, Finish, Leased, bury, finish, lock_expired, lock_leases, release, requeue};
 
 use crate::changes::{self, Place};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::failure::Outcome;
 use crate::groups;
 use crate::keys::UniqueKey;
-use crate::statement::{Spi, Statement, Table, arg};
+use crate::statement::{Spi, Table, arg};
 use crate::values::{Jsonb, Moment};
+use heap::{Lock, TaskTable};
 use pgrx::pg_sys::Datum;
 use statements::*;
-
-/// A queue and a priority: the tasks in it are in the order of claims.
-pub struct Lane {
-    pub queue: String,
-    pub priority: i32,
-    /// The place (run_at and id) of its first task.
-    pub first: (Moment, i64),
-    /// Whether that one has a group.
-    pub grouped: bool,
-}
-
-/// The lanes of queues that are not paused and have something due, highest priority first.
-pub fn due_lanes(spi: &Spi, queues: Option<&[String]>, config: &Config, now: Moment) -> Outcome<Vec<Lane>> {
-    let table = match queues {
-        None => spi.execute(&CLAIM_LANES, &[arg(now)])?,
-        Some(queues) => spi.execute(&CLAIM_LANES_OF, &[arg(queues.to_vec()), arg(now)])?,
-    };
-    let mut lanes = (0..table.len())
-        .map(|row| {
-            Ok(Lane {
-                queue: table.need(row, 0)?,
-                priority: table.need(row, 1)?,
-                first: (table.need(row, 2)?, table.need(row, 3)?),
-                grouped: table.need(row, 4)?,
-            })
-        })
-        .collect::<Outcome<Vec<_>>>()?;
-    lanes.retain(|lane| !config.paused.contains(&lane.queue));
-    lanes.sort_by_key(|lane| std::cmp::Reverse(lane.priority));
-    Ok(lanes)
-}
-
-/// A task that a claim may take, read without a lock.
-pub struct Candidate {
-    pub id: i64,
-    pub queue: String,
-    pub group_key: Option<String>,
-    /// The version of its group's turn, if there is one.
-    pub turn: Option<i64>,
-    pub run_at: Moment,
-    pub bytes: i32,
-    /// It is still running, but its lease is over.
-    pub expired: bool,
-}
-
-/// The next candidates of these queues at one priority, behind a position (run_at and id).
-pub fn candidates(
-    spi: &Spi,
-    queues: &[String],
-    priority: i32,
-    now: Moment,
-    at_most: i64,
-    behind: (Moment, i64),
-) -> Outcome<Vec<Candidate>> {
-    let args = [arg(queues.to_vec()), arg(priority), arg(now), arg(at_most), arg(behind.0), arg(behind.1)];
-    let table = spi.execute(&CLAIM_CANDIDATES, &args)?;
-    (0..table.len())
-        .map(|row| {
-            Ok(Candidate {
-                id: table.need(row, 0)?,
-                run_at: table.need(row, 1)?,
-                bytes: table.need(row, 2)?,
-                expired: table.need(row, 3)?,
-                queue: table.need(row, 4)?,
-                group_key: table.get(row, 5),
-                turn: table.get(row, 6),
-            })
-        })
-        .collect()
-}
-
-/// How many tasks of a lane a claim could take, counted up to `at_most`.
-pub fn claimable(spi: &Spi, lane: &Lane, now: Moment, at_most: i64) -> Outcome<i64> {
-    let queues = std::slice::from_ref(&lane.queue);
-    let before = (lane.first.0, lane.first.1 - 1);
-    Ok(candidates(spi, queues, lane.priority, now, at_most, before)?.len() as i64)
-}
-
-/// Whether a claim could take a task of this lane that nobody else holds. Locks it.
-pub fn has_free_task(spi: &Spi, lane: &Lane, now: Moment) -> Outcome<bool> {
-    // A task of a group that returned meanwhile may be before the first one.
-    let first = if lane.grouped { (Moment::DISTANT_PAST, 0) } else { lane.first };
-    let args = [arg(lane.queue.as_str()), arg(lane.priority), arg(now), arg(first.0), arg(first.1)];
-    Ok(!spi.execute(&CLAIM_PROBE, &args)?.is_empty())
-}
 
 /// Whether a claim would find something. For a caller without rights on the tables.
 pub fn any_claimable(queues: Option<Vec<String>>) -> Outcome<bool> {
     Spi::run_freely(|spi| spi.execute(&ANY_CLAIMABLE, &[queues.and_then(arg)])?.need(0, 0))
-}
-
-/// Who claims, when, for how long, and the leases of types and queues where the claim has none.
-pub struct Claimer<'a> {
-    pub now: Moment,
-    pub worker: &'a str,
-    pub lease: Option<f64>,
-    pub config: &'a Config,
-}
-
-impl Claimer<'_> {
-    /// No lease that this claim gives is shorter, in seconds.
-    fn shortest_lease(&self) -> f64 {
-        self.lease.unwrap_or_else(|| self.config.shortest_lease())
-    }
-}
-
-/// Claims up to `at_most` of these tasks. The rows have the columns of `taskq.claim`, then
-/// run_at, unique_key and bytes.
-pub fn take<'spi>(spi: &'spi Spi, ids: &[i64], at_most: i64, by: &Claimer) -> Outcome<Table<'spi>> {
-    claim(spi, &CLAIM_TAKE, [arg(ids), arg(at_most)], &[], by)
-}
-
-/// Claims the first task of a lane, with the same columns. No row comes back if there is none, or
-/// if the lease of the first one is over and it is to be taken back.
-pub fn take_first<'spi>(spi: &'spi Spi, lane: &Lane, by: &Claimer) -> Outcome<Table<'spi>> {
-    let place = [arg(lane.first.0), arg(lane.first.1)];
-    claim(spi, &CLAIM_FIRST, [arg(lane.queue.as_str()), arg(lane.priority)], &place, by)
-}
-
-fn claim<'spi>(
-    spi: &'spi Spi,
-    statement: &Statement,
-    first: [Option<Datum>; 2],
-    last: &[Option<Datum>],
-    by: &Claimer,
-) -> Outcome<Table<'spi>> {
-    let common = [arg(by.now), arg(by.worker)];
-    let args = [&first[..], &common, &lease_args(by.lease, by.config), last].concat();
-    changes::lease_may_end(by.now.plus(by.shortest_lease()));
-    let taken = spi.execute(statement, &args)?;
-    for row in 0..taken.len() {
-        let (queue, task_type) = (taken.need::<String>(row, 3)?, taken.need::<String>(row, 2)?);
-        let place = Place {
-            queue: &queue,
-            task_type: &task_type,
-            run_at: taken.need(row, 12)?,
-            enqueued_at: taken.need(row, 10)?,
-        };
-        changes::started(place, by.now, taken.need(row, 11)?);
-    }
-    Ok(taken)
 }
 
 /// What the statements that set a lease take: the caller's lease, those of types, those of queues.
@@ -208,22 +80,39 @@ impl NewTask {
 
 /// Stores a task and returns its id: the given one, or the next.
 pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcome<i64> {
-    let args = [
-        id.and_then(arg),
-        arg(task.task_type.as_str()),
-        arg(task.queue.as_str()),
-        arg(task.priority),
-        arg(task.run_at),
-        arg(task.max_retries),
-        arg(now),
-        arg(task.bytes),
-        task.unique.as_ref().and_then(|unique| arg(unique.key.as_str())),
-        task.unique.as_ref().and_then(|unique| arg(unique.until.name())),
-        arg(task.payload),
-        task.headers.and_then(arg),
-        task.group_key.as_deref().and_then(arg),
+    heap::refuse_read_only(c"taskq.enqueue()");
+    let id = match id {
+        Some(id) => id,
+        None => heap::next_value(config::tables(spi)?.task_id_sequence)?,
+    };
+    let given = [
+        (Column::Id, arg(id)),
+        (Column::Queue, arg(task.queue.as_str())),
+        (Column::Priority, arg(task.priority)),
+        (Column::RunAt, arg(task.run_at)),
+        (Column::MaxRetries, arg(task.max_retries)),
+        (Column::EnqueuedAt, arg(now)),
+        (Column::Bytes, arg(task.bytes)),
+        (Column::TaskType, arg(task.task_type.as_str())),
+        (Column::UniqueKey, task.unique.as_ref().and_then(|unique| arg(unique.key.as_str()))),
+        (Column::UniqueUntil, task.unique.as_ref().and_then(|unique| arg(unique.until.name()))),
+        (Column::GroupKey, task.group_key.as_deref().and_then(arg)),
+        (Column::Payload, arg(task.payload)),
+        (Column::Headers, task.headers.and_then(arg)),
     ];
-    let id = spi.execute(&ENQUEUE, &args)?.need(0, 0)?;
+    let table = TaskTable::open(spi, Lock::Write)?;
+    if table.has_triggers() {
+        spi.execute(&ENQUEUE, &given.map(|(_, value)| value))?;
+    } else {
+        let begin =
+            [(Column::State, arg("waiting")), (Column::Token, arg(0i64)), (Column::Attempt, arg(0i32))];
+        let mut row: heap::Values = [None; heap::COLUMNS];
+        for (column, value) in given.into_iter().chain(begin) {
+            row[column.at()] = value;
+        }
+        table.insert(&row);
+    }
+    heap::end_command();
     changes::enqueued(task.place(now));
     Ok(id)
 }
@@ -321,11 +210,16 @@ pub fn extend(
     Ok(Some((ends, table.need(0, 1)?)))
 }
 
-/// Ids of running tasks whose lease is over, those over for longest first, and when the next lease
-/// ends.
-pub fn expired(spi: &Spi, now: Moment) -> Outcome<(Vec<i64>, Option<Moment>)> {
-    let table = spi.execute(&EXPIRED, &[arg(now)])?;
-    Ok((table.get(0, 0).unwrap_or_default(), table.get(0, 1)))
+/// When the leases of running tasks end, and of which tasks: so many, those that end first.
+pub fn lease_ends(spi: &Spi, at_most: usize) -> Outcome<Vec<(Moment, i64)>> {
+    let table = spi.execute(&LEASE_ENDS, &[arg(at_most as i64)])?;
+    (0..table.len()).map(|row| Ok((table.need(row, 0)?, table.need(row, 1)?))).collect()
+}
+
+/// Which of these tasks are running although their lease is over.
+pub fn still_over(spi: &Spi, ids: &[i64], now: Moment) -> Outcome<Vec<i64>> {
+    let table = spi.execute(&STILL_OVER, &[arg(ids), arg(now)])?;
+    (0..table.len()).map(|row| table.need(row, 0)).collect()
 }
 
 /// Locks an unfinished task; says whether it is running, None if there is no such task. A parked one
