@@ -3,7 +3,7 @@
 # STAGE="regress demo" runs only these (and builds first). The counts are those of the tools' own
 # result lines; a stage of tests that ran none has failed.
 set -euo pipefail
-"$(dirname "$0")/../tools/prerequisites.sh"
+"$(dirname "$0")/../tools/prerequisites.sh" tests
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/../tools/lib.sh"
 cd "$ROOT"

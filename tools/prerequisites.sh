@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need, on a Debian 12 that has only Rust; elsewhere it says what
-# is missing. It looks first and is done at once when everything is there.
+# is missing. It looks first and is done at once when everything is there. With the argument `tests` also
+# what only the tests need.
 set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,6 +16,7 @@ server_dev() {
 }
 libclang() { compgen -G "${LIBCLANG_PATH:-/usr/lib*/llvm*/lib*}/libclang[.-][0-9s]*" || compgen -G '/usr/lib*/libclang[.-][0-9s]*'; }
 c_compiler() { echo '#include <stdio.h>' | cc -E -; }
+any_font() { [[ -n $(fc-list) ]]; }
 may_sudo() { have sudo || return; sudo -n true 2> /dev/null || { [[ -t 0 ]] && sudo true; }; }
 
 rust=$(sed -nE 's/^rust-version = "(.*)"/\1/p' "$ROOT/Cargo.toml")
@@ -30,10 +32,13 @@ need gcc cc --version
 need libc6-dev c_compiler
 need python3-venv python
 need pgbouncer test -x /usr/sbin/pgbouncer
-need chromium have chromium
-need chromium-driver have chromedriver
-need prometheus have promtool
-need prometheus-postgres-exporter have prometheus-postgres-exporter
+if [[ ${1:-} == tests ]]; then   # large ones that nothing else needs
+    need chromium have chromium
+    need chromium-driver have chromedriver
+    need fonts-dejavu-core any_font
+    need prometheus have promtool
+    need prometheus-postgres-exporter have prometheus-postgres-exporter
+fi
 need util-linux have flock
 need util-linux have setpriv
 [[ $(id -u) != 0 ]] || need sudo have sudo   # cargo pgrx test changes to the servers' user with it
