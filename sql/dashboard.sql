@@ -29,10 +29,10 @@ create function taskq._board_curve(since timestamptz, until timestamptz, steps i
   select m.ends_at, null, 0,
          exists (select from taskq.sample x where x.at <= m.begins_at)
          and coalesce(
-           (select n.at - make_interval(secs => n.seconds) >= m.begins_at  -- a sample says how far back it counts
+           (select n.at - make_interval(secs => n.seconds) > m.begins_at  -- a sample says how far back it counts
                    and not (m.ends_at <= pg_postmaster_start_time() and n.at > pg_postmaster_start_time())
               from (select x.at, x.seconds from taskq.sample x where x.at > m.ends_at order by x.at limit 1) n),
-           (select d.counted_until >= m.begins_at from taskq.duty d where d.name = 'sample'))
+           (select d.counted_until > m.begins_at from taskq.duty d where d.name = 'sample'))
     from moment m
    where m.at is null
 $$;

@@ -90,11 +90,12 @@ def backfill(conn: psycopg.Connection) -> None:
         """insert into taskq.sample (at, queue, task_type, seconds, enqueued, started, succeeded, failed, retried, dead, expired,
                  cancelled, ready, scheduled, running, blocked, oldest_ready_age, waiting_p50, waiting_p95, run_p50, run_p95,
                  total_p50, total_p95, claimers)
-           select date_trunc('second', clock_timestamp()) - g * interval '60 s', v.queue, v.task_type, 60, 120, 100, 95,
-                  case when g % 3 = 0 then 5 else 0 end, 4, 1, 0, 0, greatest(0, v.base * (1.3 + sin(g / 140.0) + 0.2 * sin(g / 17.0)))::int,
+           select date_trunc('second', clock_timestamp()) - g * interval '60 s', v.queue, v.task_type, 60, v.enqueued, v.started, v.started - 1,
+                  case when g % 3 = 0 then 1 else 0 end, 1, 0, 0, 0, greatest(0, v.base * (1.3 + sin(g / 140.0) + 0.2 * sin(g / 17.0)))::int,
                   3, 2, 0, '10 s', 0.4, 1.5, v.run, v.run * 3, 1, 4, 2
              from generate_series(1, 1600) g,
-                  (values ('mail', 'mail.welcome', 60, 0.2), ('reports', 'report.daily', 25, 4.5)) v(queue, task_type, base, run)"""
+                  (values ('mail', 'mail.welcome', 20, 0.2, 24, 20), ('reports', 'report.daily', 4, 4.5, 3, 4))
+                    v(queue, task_type, base, run, enqueued, started)"""
     )
 
 
