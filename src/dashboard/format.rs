@@ -81,7 +81,7 @@ mod tests {
     fn numbers_are_short() {
         let texts: Vec<String> = [0, 999, 1_000, 1_234_567, -1_000].map(count).into();
         assert_eq!(texts, ["0", "999", "1,000", "1,234,567", "−1,000"]);
-        let texts: Vec<String> = [0.0, 0.25, 3.14, 9.96, 46.8, 1_234.4].map(number).into();
+        let texts: Vec<String> = [0.0, 0.25, 3.12, 9.96, 46.8, 1_234.4].map(number).into();
         assert_eq!(texts, ["0", "0.25", "3.1", "10", "47", "1,234"]);
         let texts: Vec<String> = [0.0, 0.004, 0.1, 1.0].map(share).into();
         assert_eq!(texts, ["0 %", "0.4 %", "10 %", "100 %"]);
@@ -94,7 +94,7 @@ mod tests {
             (-3.0, "0 ms"),
             (0.25, "250 ms"),
             (0.9996, "1 s"),
-            (3.14, "3.1 s"),
+            (3.12, "3.1 s"),
             (47.0, "47 s"),
             (100.0, "2 min"),
             (3_570.0, "1 h"),

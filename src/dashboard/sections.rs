@@ -195,7 +195,7 @@ fn curves(board: &Board) -> HashMap<&str, Vec<(f64, Option<f64>)>> {
 }
 
 /// Types by a figure, the largest first; those without it are left out.
-fn ranked<'a>(board: &'a Board, figure: impl Fn(&Pair) -> Option<f64>) -> Vec<&'a Pair> {
+fn ranked(board: &Board, figure: impl Fn(&Pair) -> Option<f64>) -> Vec<&Pair> {
     let mut pairs: Vec<(&Pair, f64)> = board
         .pairs
         .iter()
