@@ -184,7 +184,7 @@ mod tests {
             (0..60).map(|n| (f64::from(n) * 60.0, Some(f64::from(n)))).collect();
         let html = chart("c", "The last hour", &curve, "minute").into_string();
         for part in [
-            "<title>\nThe last hour\n</title>",
+            "<title>The last hour</title>",
             "<desc>",
             "role=\"img\"",
             "<figcaption>59 at the end",
