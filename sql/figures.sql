@@ -49,13 +49,21 @@ create function taskq._take_figures()
 comment on function taskq._take_figures() is
   'As _figures, but what has happened since the last call that was committed, with the median and 95th percentile of the seconds waiting, running, and from enqueue to complete. For the sample duty.';
 
+create function taskq._take_claims()
+  returns table (claims bigint, claim_p50 double precision, claim_p95 double precision)
+  language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_take_claims';
+comment on function taskq._take_claims() is
+  'How many calls of claim there were since this was called last, and the median and 95th percentile of the seconds that they took. No row without shared memory. For the sample duty.';
+
 create function taskq._workers_seen()
   returns table (worker text, queues text[], first_seen_at timestamptz, seen_at timestamptz,
-                 claimed_at timestamptz, claims bigint, claimed bigint)
+                 claimed_at timestamptz, claims bigint, claimed bigint, session_lives boolean,
+                 calls_in_session bigint, waits boolean)
   language c volatile security definer rows 50 set search_path = pg_catalog, pg_temp
   as 'MODULE_PATHNAME', 'taskq_workers_seen';
 comment on function taskq._workers_seen() is
-  'The workers that called claim or wait lately: for which queues (NULL: all), when first and last, when one last got a task, how many claims, and how many tasks. At most 512 workers, the ones not seen for longest forgotten first.';
+  'The workers that called claim or wait lately: for which queues (NULL: all), when first and last, when one last got a task, how many claims, and how many tasks; whether the session that it last called from is there, how often it has called from that, and whether that sleeps in wait. At most 512 workers, the ones not seen for longest forgotten first.';
 
 create function taskq._note_redriven(queue text, task_type text, run_at timestamptz, enqueued_at timestamptz) returns void
   language c volatile

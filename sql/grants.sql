@@ -39,6 +39,8 @@ create function taskq._parts()
     ('reader',   'function', 'taskq.status'),
     ('reader',   'function', 'taskq.estimate'),
     ('reader',   'function', 'taskq.health'),
+    ('reader',   'function', 'taskq.why'),
+    ('reader',   'function', 'taskq.diagnose'),
     ('reader',   'function', 'taskq.metrics'),
     ('reader',   'function', 'taskq.dashboard'),
     ('reader',   'view',     'taskq.queues'),
@@ -53,6 +55,7 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.duties'),
     ('reader',   'view',     'taskq.schedules'),
     ('reader',   'view',     'taskq.failures'),
+    ('reader',   'view',     'taskq.overview'),
     -- the exporter's queries
     ('reader',   'function', 'taskq._metrics_tasks'),
     ('reader',   'function', 'taskq._metrics_queues'),
@@ -128,7 +131,7 @@ create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('reader', grant_reader.role);
 comment on function taskq.grant_reader is
-  'Lets a role read the views, payloads and errors included, and call status, estimate, health, metrics and dashboard.';
+  'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose, health, metrics and dashboard.';
 
 -- Functions are open to PUBLIC when they are made, so this stands behind all of them.
 revoke all on schema taskq from public;

@@ -110,13 +110,35 @@ $$;
 comment on function taskq._figures_from_tables(timestamptz, timestamptz) is
   'As _take_figures, but read from the tables, as far as they still know it, with the workers that claimed from the queue.';
 
+-- Beside a sample that had work: how long claims took, and what the server's counters say.
+create function taskq._sample_load(taken_at timestamptz, covers double precision) returns void
+  language sql volatile set search_path = pg_catalog, pg_temp as $$
+  insert into taskq.load (at, seconds, claims, claim_p50, claim_p95, wal_bytes, commits, blocks_read, blocks_hit,
+                          task_blocks_read, task_blocks_hit)
+  select _sample_load.taken_at, _sample_load.covers, coalesce(c.claims, 0), c.claim_p50, c.claim_p95, w.wal_bytes,
+         pg_stat_get_db_xact_commit(d.oid),
+         pg_stat_get_db_blocks_fetched(d.oid) - pg_stat_get_db_blocks_hit(d.oid), pg_stat_get_db_blocks_hit(d.oid),
+         t.fetched - t.hit, t.hit
+    from pg_database d
+   cross join pg_stat_get_wal() w
+   cross join lateral (
+     select sum(pg_stat_get_blocks_fetched(r.oid))::bigint as fetched, sum(pg_stat_get_blocks_hit(r.oid))::bigint as hit
+       from (select 'taskq.task'::regclass::oid as oid
+             union all select i.indexrelid from pg_index i where i.indrelid = 'taskq.task'::regclass) r) t
+    left join taskq._take_claims() c on true
+   where d.datname = current_database()
+      on conflict do nothing
+$$;
+comment on function taskq._sample_load(timestamptz, double precision) is
+  'Notes in load how long claims took and what the server''s counters say.';
+
 -- One round of the sample duty: a row for each queue and task type that has tasks or had any since the
 -- last sample. Queues whose name begins with "taskq." are the extension's own and are left out. Comes
 -- too early, as when maintain repeats the rounds: takes none. Then it deletes samples that are older
 -- than taskq.sample_retention, 10,000 at most.
 -- The counts come from shared memory, or from the tables if they are not kept there.
 -- Returns how many old samples were deleted, and not how many were taken: those leave nothing to go on with.
--- Locks: its row of duty. Writes: sample, duty.
+-- Locks: its row of duty. Writes: sample, load, duty.
 create function taskq._duty_sample() returns bigint
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp
@@ -168,6 +190,9 @@ begin
      where not starts_with(f.queue, 'taskq.') and f.task_type <> taskq._drill_type()
        and (f.ready > 0 or f.scheduled > 0 or f.running > 0 or f.blocked > 0 or f.enqueued > 0 or f.started > 0 or f.succeeded > 0
             or f.failed > 0 or f.cancelled > 0);
+    if found then
+      perform taskq._sample_load(v_now, extract(epoch from v_now - v_since));
+    end if;
     -- (a changed interval counts for the keeper from here on)
     update taskq.duty d set counted_until = v_now, every = v_interval where d.name = 'sample';
   end if;
@@ -176,6 +201,9 @@ begin
    where s.ctid = any (array(
            select o.ctid from taskq.sample o where o.at < v_now - v_kept order by o.at limit 10000));
   get diagnostics v_deleted = row_count;
+  delete from taskq.load l
+   where l.ctid = any (array(
+           select o.ctid from taskq.load o where o.at < v_now - v_kept order by o.at limit 10000));
   return v_deleted;
 end
 $$;

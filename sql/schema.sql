@@ -521,6 +521,32 @@ comment on column taskq.sample.total_p50 is 'Median of the seconds from enqueue 
 comment on column taskq.sample.total_p95 is 'The 95th percentile of the same.';
 comment on column taskq.sample.claimers is 'Workers that claimed from the queue in that time, or tried to.';
 
+create table taskq.load (
+  at               timestamptz primary key,
+  seconds          double precision not null,
+  claims           bigint not null,
+  claim_p50        double precision,
+  claim_p95        double precision,
+  wal_bytes        numeric not null,
+  commits          bigint not null,
+  blocks_read      bigint not null,
+  blocks_hit       bigint not null,
+  task_blocks_read bigint not null,
+  task_blocks_hit  bigint not null
+);
+comment on table taskq.load is 'How the server fared, a row with each sample that had work, kept as long: for the question whether the queue outgrows it. The counters are those of PostgreSQL, since their last reset.';
+comment on column taskq.load.at is 'When that was; as in sample.';
+comment on column taskq.load.seconds is 'How long a time claims covers.';
+comment on column taskq.load.claims is 'Calls of claim in that time.';
+comment on column taskq.load.claim_p50 is 'Median of the seconds that they took; NULL if there were none.';
+comment on column taskq.load.claim_p95 is 'The 95th percentile of the same.';
+comment on column taskq.load.wal_bytes is 'WAL that the server has written, all databases.';
+comment on column taskq.load.commits is 'Transactions of this database that were committed.';
+comment on column taskq.load.blocks_read is 'Blocks of this database that were not in shared_buffers.';
+comment on column taskq.load.blocks_hit is 'Blocks of this database that were.';
+comment on column taskq.load.task_blocks_read is 'Blocks of the table task and its indexes that were not.';
+comment on column taskq.load.task_blocks_hit is 'Blocks of the table task and its indexes that were.';
+
 -- ---------------------------------------------------------------------------
 -- schedule: tasks that come by the clock
 -- ---------------------------------------------------------------------------
@@ -654,6 +680,7 @@ select pg_catalog.pg_extension_config_dump('taskq.archive_day', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_default', '');
 select pg_catalog.pg_extension_config_dump('taskq.archive_early', '');
 select pg_catalog.pg_extension_config_dump('taskq.sample', '');
+select pg_catalog.pg_extension_config_dump('taskq.load', '');
 select pg_catalog.pg_extension_config_dump('taskq.schedule', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert_id_seq', '');
 select pg_catalog.pg_extension_config_dump('taskq.alert', '');

@@ -17,6 +17,7 @@ use crate::values::Moment;
 use pgrx::pg_sys::Datum;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::time::Instant;
 
 sql_functions! {
     taskq_claim / pg_finfo_taskq_claim => claim;
@@ -66,7 +67,7 @@ fn claim(call: &Call) -> Outcome<Datum> {
     let lease = call.seconds(3).map(checks::lease).transpose()?;
     let mut rows = call.rows();
     if wanted > 0 {
-        let now = clock::now()?;
+        let (now, begin) = (clock::now()?, Instant::now());
         let claimed = Spi::run(|spi| {
             let config = config::for_claim(spi)?;
             let by = Claimer { now, worker: &worker, lease, config: &config };
@@ -76,7 +77,7 @@ fn claim(call: &Call) -> Outcome<Datum> {
                 &mut rows,
             )
         })?;
-        changes::worker_seen(&worker, queues.as_deref(), Some(claimed), now);
+        changes::worker_seen(&worker, queues.as_deref(), Some((claimed, begin.elapsed())), now);
         LAST_WORKER.set(Some(worker));
     }
     rows.finish()

@@ -6,6 +6,7 @@ use crate::checks;
 use crate::failure::Outcome;
 use crate::shared::buckets::BOUNDS;
 use crate::shared::figure::{self, Counts, Durations, Figure};
+use crate::shared::histogram::Histogram;
 use crate::shared::{self, worker};
 use crate::sql_functions;
 use crate::statement::arg;
@@ -19,6 +20,7 @@ sql_functions! {
     taskq_figures_for_metrics / pg_finfo_taskq_figures_for_metrics => for_metrics;
     taskq_take_figures / pg_finfo_taskq_take_figures => take;
     taskq_clock_jump / pg_finfo_taskq_clock_jump => clock_jump;
+    taskq_take_claims / pg_finfo_taskq_take_claims => take_claims;
     taskq_workers_seen / pg_finfo_taskq_workers_seen => workers_seen;
     taskq_note_redriven / pg_finfo_taskq_note_redriven => note_redriven;
     taskq_note_gone / pg_finfo_taskq_note_gone => note_gone;
@@ -116,17 +118,38 @@ fn take(call: &Call) -> Outcome<Datum> {
 fn workers_seen(call: &Call) -> Outcome<Datum> {
     let mut rows = call.rows();
     let database = transaction::database();
-    let seen: Vec<worker::Worker> = match shared::lock() {
-        Some(shared) => shared.workers.iter().filter(|w| w.database == database).copied().collect(),
+    let seen: Vec<(worker::Worker, bool)> = match shared::lock() {
+        Some(shared) => {
+            let of_here = shared.workers.iter().filter(|worker| worker.database == database);
+            let waits = |worker: &worker::Worker| {
+                shared.waiters.iter().any(|w| w.database == database && w.process == worker.process)
+            };
+            of_here.map(|worker| (*worker, waits(worker))).collect()
+        }
         None => Vec::new(),
     };
-    for worker in seen {
-        add_worker(&mut rows, &worker);
+    for (worker, waits) in seen {
+        add_worker(&mut rows, &worker, waits);
     }
     rows.finish()
 }
 
-fn add_worker(rows: &mut Rows, worker: &worker::Worker) {
+/// `taskq._take_claims()`.
+fn take_claims(call: &Call) -> Outcome<Datum> {
+    let mut rows = call.rows();
+    let taken = shared::with_database(|database| std::mem::replace(&mut database.claims, Histogram::NONE));
+    if let Some(claims) = taken {
+        rows.add(&[
+            arg(claims.count()),
+            claims.percentile(0.5).and_then(arg),
+            claims.percentile(0.95).and_then(arg),
+        ]);
+    }
+    rows.finish()
+}
+
+fn add_worker(rows: &mut Rows, worker: &worker::Worker, waits: bool) {
+    let lives = worker.process.lives();
     let queues =
         worker.queues[..usize::from(worker.queue_count)].iter().map(|queue| queue.as_str().to_owned());
     let queues: Vec<String> = queues.collect();
@@ -138,6 +161,9 @@ fn add_worker(rows: &mut Rows, worker: &worker::Worker) {
         Some(worker.claimed_at).filter(|at| *at != Moment::DISTANT_PAST).and_then(arg),
         arg(worker.claims),
         arg(worker.claimed),
+        arg(lives),
+        arg(worker.calls_in_session),
+        arg(waits && lives),
     ]);
 }
 

@@ -13,6 +13,7 @@ import psycopg
 
 import nightly
 from aftermath import CANCEL_REASON, Step
+from diagnosis import Diagnosis
 from handlers import message_id
 from nightly import Nights
 from observe import LIMITS, Held, LimitWatch, events, read_mails, scalar
@@ -341,3 +342,13 @@ def check_board(story: Story, conn: psycopg.Connection, board: Path) -> None:
 def named(what: str, found: list[int]) -> str:
     """The first few of a list that should be empty."""
     return f" ({what}: {', '.join(map(str, found[:10]))})" if found else ""
+
+
+def check_diagnoses(story: Story, diagnoses: list[Diagnosis]) -> None:
+    """What was wrong, and what the database said first."""
+    for said in diagnoses:
+        text = f"{said.first.cause}; {said.first.evidence}"
+        story.expect(
+            said.first.finding == said.expected and said.names in text,
+            f"{said.fault}: diagnose said first: {said.first.cause}",
+        )

@@ -20,6 +20,7 @@ import checks
 import nightly
 from aftermath import Step, cancel_a_report, run_the_drill, show_dead_letters, show_retries
 from checks import Stop
+from diagnosis import Diagnosis
 from effects import Surroundings, write_report
 from inline import submit_inline
 from load import REPLACEMENT, VICTIM, WORKERS, Forecast, run_the_load
@@ -39,6 +40,7 @@ class Facts:
     """What the acts leave for the account."""
 
     held: list[Held]  # by the killed worker
+    diagnoses: list[Diagnosis]
     cancelled: int  # the long report
     drill: list[Step]
     nights: Nights
@@ -165,6 +167,7 @@ def settle_the_account(stage: Stage, operator: psycopg.Connection, facts: Facts)
     checks.check_samples(story, operator)
     checks.check_alerts(story, operator, stage.maildir)
     checks.check_drill(story, facts.drill)
+    checks.check_diagnoses(story, facts.diagnoses)
     save_board(operator, stage.board)
     checks.check_board(story, operator, stage.board)
 
@@ -178,15 +181,15 @@ def play(stage: Stage) -> None:
         stage.connect("approval_operator") as operator,
         LimitWatch(stage.connect("approval_operator")) as watch,
     ):
-        held, forecast, first_night = run_the_load(stage, operator)
-        if forecast is not None:
-            compare_forecast(stage, operator, forecast)
+        load = run_the_load(stage, operator)
+        if load.forecast is not None:
+            compare_forecast(stage, operator, load.forecast)
         show_retries(stage)
         show_dead_letters(stage, operator)
         cancelled = cancel_a_report(stage)
         drill = run_the_drill(stage, operator)
-        nights = nightly.end(stage, operator, first_night)
-        settle_the_account(stage, operator, Facts(held, cancelled, drill, nights, watch))
+        nights = nightly.end(stage, operator, load.first_night)
+        settle_the_account(stage, operator, Facts(load.held, load.diagnoses, cancelled, drill, nights, watch))
 
 
 def leave(number: int, _frame: FrameType | None) -> None:

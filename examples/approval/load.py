@@ -9,6 +9,7 @@ from datetime import datetime
 
 import psycopg
 
+import diagnosis
 import nightly
 from curve import draw_curve, show_figures
 from observe import QUEUES, Held, backlog, held_by, samples, scalar, sessions_of, unfinished
@@ -49,8 +50,18 @@ def look_around(stage: Stage, operator: psycopg.Connection) -> None:
     stage.story.say("| " + " ".join(cells).rstrip())
 
 
-def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held], Forecast | None, datetime]:
-    """Act 4: load, an outage, a crash. Returns what the killed worker held, a forecast, and the first night."""
+@dataclass(frozen=True)
+class Load:
+    """What happened under load."""
+
+    held: list[Held]  # by the killed worker
+    forecast: Forecast | None
+    first_night: datetime
+    diagnoses: list[diagnosis.Diagnosis]
+
+
+def run_the_load(stage: Stage, operator: psycopg.Connection) -> Load:
+    """Act 4: load, an outage, a crash."""
     story = stage.story
     story.heading("4. The load")
     story.say(f"users submit {LOAD} approvals, {LOAD_PER_SECOND} a second; {len(WORKERS)} workers begin")
@@ -64,8 +75,8 @@ def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held]
     first_night = nightly.begin(stage, operator)
     stage.start_load(LOAD, LOAD_PER_SECOND)
 
-    mail_outage(stage, operator)
-    held = kill_worker(stage, operator, pids[VICTIM])
+    outage = mail_outage(stage, operator)
+    held, crash = kill_worker(stage, operator, pids[VICTIM])
 
     story.wait_until("the users have submitted everything", lambda: submitted_by_load(stage) == LOAD)
     if stage.processes.wait("load", 10) != 0:
@@ -81,7 +92,7 @@ def run_the_load(stage: Stage, operator: psycopg.Connection) -> tuple[list[Held]
     show_figures(stage, operator)
     draw_curve(operator, stage.out / "backlog.png")
     story.more(f"the curve as a picture: {stage.out / 'backlog.png'}")
-    return held, forecast, first_night
+    return Load(held, forecast, first_night, [outage, crash])
 
 
 def ask_for_forecast(stage: Stage, operator: psycopg.Connection) -> Forecast | None:
@@ -126,8 +137,8 @@ def delivered(stage: Stage) -> int:
     return stage.processes.log_of("mail-server").read_bytes().count(b"delivered ")
 
 
-def mail_outage(stage: Stage, operator: psycopg.Connection) -> None:
-    """The mail server goes down under load and comes back."""
+def mail_outage(stage: Stage, operator: psycopg.Connection) -> diagnosis.Diagnosis:
+    """The mail server goes down under load and comes back. Returns what the database said about it."""
     story = stage.story
     before = delivered(stage)
     story.wait_until("the workers send mails", lambda: delivered(stage) >= before + 25)
@@ -140,15 +151,17 @@ def mail_outage(stage: Stage, operator: psycopg.Connection) -> None:
         return bool(later >= 20 and tries >= 3)
 
     story.wait_until("mails wait for their next try, one for the third time", enough)
+    said = diagnosis.ask(stage, operator, "the mail server is down", "type_fails", "approval.mail")
     waiting = backlog(operator)["email"].later
     stage.start_mail_server()
     story.say(f"MAIL SERVER UP AGAIN: {waiting} mails wait for their next try")
     resumed = delivered(stage)
     story.wait_until("mails are delivered again", lambda: delivered(stage) >= resumed + 10)
+    return said
 
 
-def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> list[Held]:
-    """A worker dies in the middle of its tasks; returns those it held."""
+def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> tuple[list[Held], diagnosis.Diagnosis]:
+    """A worker dies in the middle of its tasks; returns those it held, and what the database said about it."""
     story = stage.story
     freeze_at_a_bad_moment(stage, operator, pid)
     # Paused, a queue gives nothing to claims. A claim that meets a task whose lease is
@@ -175,9 +188,11 @@ def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> list[He
     story.expect(ready == len(held), "they are ready again, at their old place")
     for queue in (*QUEUES, nightly.QUEUE):
         operator.execute("select taskq.resume(%s)", (queue,))
+    story.say("the operator resumes the queues")
+    said = diagnosis.ask(stage, operator, f"{VICTIM} is dead", "claimers_fewer", f"worker {VICTIM} was last seen")
     stage.start_worker(REPLACEMENT)
-    story.say(f"the operator resumes the queues and starts {REPLACEMENT}")
-    return held
+    story.say(f"the operator starts {REPLACEMENT}")
+    return held, said
 
 
 def describe(task: Held, mail_log: str) -> str:

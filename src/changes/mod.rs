@@ -19,6 +19,7 @@ use crate::transaction;
 use crate::values::Moment;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Queue and task type.
 type Key = (Name, Name);
@@ -279,12 +280,16 @@ pub fn lease_search_begins() {
     shared::with_database(|database| database.next_expiry = Moment::INFINITY);
 }
 
-/// A worker called `claim` or `wait`, and has so many tasks now.
-pub fn worker_seen(name: &str, queues: Option<&[String]>, claimed: Option<usize>, now: Moment) {
+/// A worker called `wait`, or `claim`, which gave it so many tasks and took so long.
+pub fn worker_seen(name: &str, queues: Option<&[String]>, claimed: Option<(usize, Duration)>, now: Moment) {
     let Some(mut shared) = shared::lock() else { return };
-    let worker = worker::find(&mut shared.workers, transaction::database(), name, now);
+    let id = transaction::database();
+    if let (Some((_, took)), Some(database)) = (claimed, shared.database(id)) {
+        database.claims.add(took.as_secs_f64());
+    }
+    let worker = worker::find(&mut shared.workers, id, name, now);
     worker.seen(queues, now);
-    if let Some(claimed) = claimed {
+    if let Some((claimed, _)) = claimed {
         worker.claims += 1;
         worker.claimed += claimed as i64;
         if claimed > 0 {

@@ -1,5 +1,6 @@
 //! What is kept for a database as a whole: its keeper, and when the keeper must look.
 
+use super::histogram::Histogram;
 use super::memory::Process;
 use super::text::Name;
 use crate::values::Moment;
@@ -35,6 +36,8 @@ pub struct Database {
     pub exact: bool,
     /// When they were last counted; the distant past: never yet.
     pub counted_at: Moment,
+    /// How long calls of `claim` took since the sample duty last looked.
+    pub claims: Histogram,
     pub drill: Drill,
 }
 
@@ -56,6 +59,7 @@ impl Database {
             prepared: 0,
             exact: false,
             counted_at: Moment::DISTANT_PAST,
+            claims: Histogram::NONE,
             drill: Drill::NONE,
         }
     }

@@ -27,6 +27,11 @@ impl Histogram {
         }
     }
 
+    /// How many durations there are.
+    pub fn count(&self) -> i64 {
+        self.0.iter().map(|count| i64::from(*count)).sum()
+    }
+
     /// The duration that this share of all is not longer than, in seconds; None if there are none.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         let total: u64 = self.0.iter().map(|count| u64::from(*count)).sum();

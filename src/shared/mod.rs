@@ -6,7 +6,7 @@
 pub mod buckets;
 pub mod database;
 pub mod figure;
-mod histogram;
+pub mod histogram;
 pub mod memory;
 pub mod text;
 pub mod waiter;
@@ -48,6 +48,9 @@ impl Shared {
             *database = Database::new(oid);
             database.keeper = keeper;
             database.wake_by(Moment::DISTANT_PAST);
+        }
+        for worker in self.workers.iter_mut().filter(|worker| worker.database == oid) {
+            worker.database = 0;
         }
     }
 

@@ -1,6 +1,6 @@
 //! The workers that called `claim` or `wait` lately.
 
-use super::memory::WORKERS;
+use super::memory::{Process, WORKERS};
 use super::text::{Name, Text, hash};
 use crate::values::Moment;
 
@@ -16,6 +16,9 @@ pub struct Worker {
     pub database: u32,
     hash: u64,
     pub name: Text<255>,
+    /// The session that it last called from, and how often in a row.
+    pub process: Process,
+    pub calls_in_session: i64,
     queues_hash: u64,
     /// It takes from every queue.
     pub every_queue: bool,
@@ -49,6 +52,8 @@ pub fn find<'a>(
             database,
             hash,
             name,
+            process: Process::NONE,
+            calls_in_session: 0,
             queues_hash: 0,
             every_queue: false,
             queue_count: 0,
@@ -67,6 +72,9 @@ pub fn find<'a>(
 impl Worker {
     pub fn seen(&mut self, queues: Option<&[String]>, now: Moment) {
         self.seen_at = now;
+        let process = Process::current();
+        self.calls_in_session = if process == self.process { self.calls_in_session + 1 } else { 1 };
+        self.process = process;
         let queues_hash = hash(queues);
         if queues_hash == self.queues_hash {
             return;

@@ -1,6 +1,6 @@
-"""Runs the blocks of the README behind the comments <!-- tour --> and <!-- worker.py -->.
+"""Runs the blocks of the README behind the comments <!-- tour -->, <!-- questions --> and <!-- worker.py -->.
 
-In the tour, lines that begin with a prompt of psql are typed in; the lines up to the next prompt must be
+In the tour and the questions, lines that begin with a prompt of psql are typed in; the lines up to the next prompt must be
 what comes out, except for times, long numbers and the width of columns. The worker is started on tasks of
 every kind and must bring each into its right state.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psycopg
 
+QUESTIONS = Path(__file__).with_name("questions.sql")
 PROMPT = re.compile(r"^\w+([=-])[*!]?# ?")
 TASKS = [  # type, payload, the state it must reach with the settings of the tour
     ("mail.welcome", '{"customer": 71}', "succeeded"),
@@ -50,15 +51,16 @@ def steps(tour: str) -> list[tuple[list[str], list[str]]]:
 def masked(lines: list[str]) -> list[str]:
     """The lines without what differs from run to run."""
     text = re.sub(r"\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d)?", "<time>", "\n".join(lines))
+    text = re.sub(r"\b\d+(\.\d+)? (ms|s|min|h)\b", "<span>", text)
     text = re.sub(r"\d{3,}", "<number>", re.sub(r"\d{4}-\d\d-\d\d", "<date>", text))
     text = re.sub(r"--+", "--", re.sub(r" +", " ", text))
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def psql(typed: list[list[str]]) -> list[list[str]]:
+def psql(typed: list[list[str]], database: str) -> list[list[str]]:
     """What comes out of each step. A terminal keeps results and errors in their order."""
     terminal, end = pty.openpty()
-    command = ["psql", "-X", "-P", "pager=off", "-d", "postgres"]
+    command = ["psql", "-X", "-P", "pager=off", "-d", database]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=end, stderr=end, text=True) as process:
         os.close(end)
         lines = [line for step in typed for line in ["\\echo @@step@@", *(PROMPT.sub("", line) for line in step)]]
@@ -73,21 +75,28 @@ def psql(typed: list[list[str]]) -> list[list[str]]:
     return [out.splitlines() for out in output.decode().replace("\r\n", "\n").split("@@step@@\n")[1:]]
 
 
-def check_tour(path: Path) -> list[bool]:
-    """One result for each step."""
+def check_session(path: Path, name: str, database: str) -> list[bool]:
+    """One result for each step of a block."""
     readme = path.read_text()
-    tour = block(readme, "tour")
-    shown = steps(tour)
-    real = psql([typed for typed, _ in shown])
+    session = block(readme, name)
+    shown = steps(session)
+    real = psql([typed for typed, _ in shown], database)
     if os.environ.get("ACCEPT"):
         lines = [line.rstrip() for (typed, _), out in zip(shown, real, strict=True) for line in [*typed, *out]]
-        path.write_text(readme.replace(tour, "\n".join(lines) + "\n"))
+        path.write_text(readme.replace(session, "\n".join(lines) + "\n"))
         return []
     results = [masked(expected) == masked(out) for (_, expected), out in zip(shown, real, strict=True)]
     for good, (typed, expected), out in zip(results, shown, real, strict=True):
         if not good:
-            print("the tour differs:", *typed, "README:", *expected, "real:", *out, sep="\n")
+            print(f"the {name} differ:", *typed, "README:", *expected, "real:", *out, sep="\n")
     return results
+
+
+def make_office() -> None:
+    """The database in which the questions are asked."""
+    with psycopg.connect("dbname=postgres", autocommit=True) as conn:
+        conn.execute("create database office")
+    subprocess.run(["psql", "-qXo", os.devnull, "-v", "ON_ERROR_STOP=1", "-d", "office", "-f", QUESTIONS], check=True)
 
 
 def check_worker(path: Path) -> list[bool]:
@@ -114,6 +123,8 @@ def check_worker(path: Path) -> list[bool]:
 
 if __name__ == "__main__":
     readme_file = Path(sys.argv[1])
-    outcome = [*check_tour(readme_file), *check_worker(readme_file)]
+    outcome = [*check_session(readme_file, "tour", "postgres"), *check_worker(readme_file)]
+    make_office()
+    outcome += check_session(readme_file, "questions", "office")
     print(f"{sum(outcome)} passed, {len(outcome) - sum(outcome)} failed")
     sys.exit(0 if all(outcome) else 1)

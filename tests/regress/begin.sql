@@ -28,6 +28,7 @@ delete from taskq.task_type;
 delete from taskq.alert;
 delete from taskq.schedule;
 delete from taskq.sample;
+delete from taskq.load;
 delete from taskq.horizon;
 update taskq.duty set started_at = null, finished_at = null, rows = null, error = null, error_at = null, logged_at = null;
 select setval('taskq.task_id_seq', 1, false), setval('taskq.alert_id_seq', 1, false) \gset ignored_

@@ -63,6 +63,7 @@ select m.object from member m, pg_identify_object(m.classid, m.objid, 0) i where
 select c.relkind, c.relname from pg_class c
  where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'S', 'v', 'm', 'f', 'c')
    and not exists (select from member m where m.classid = 'pg_class'::regclass and m.objid = c.oid)
+   and not exists (select from member m where m.classid = 'pg_type'::regclass and m.objid = c.reltype and c.relkind = 'c')
    and not exists (select from pg_inherits i where i.inhrelid = c.oid);
 select p.oid::regprocedure from pg_proc p
  where p.pronamespace = 'taskq'::regnamespace and not exists (select from member m where m.classid = 'pg_proc'::regclass and m.objid = p.oid);

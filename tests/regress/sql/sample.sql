@@ -147,11 +147,11 @@ $$ values ('s.m', 'a', 1::bigint, 2::bigint, 3::bigint, 30::bigint, 4::bigint, 5
           ('s.idle', 'a', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, null, null, null, null, null, null),
           ('s.cancelled', 'a', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, null, null, null, null, null, null) $$;
 create or replace function taskq._workers_seen()
-  returns table (worker text, queues text[], first_seen_at timestamptz, seen_at timestamptz, claimed_at timestamptz, claims bigint, claimed bigint) language sql as
-$$ values ('all', null::text[], taskq._now(), taskq._now(), null::timestamptz, 1::bigint, 0::bigint),
-          ('mine', '{x,s.m}', taskq._now(), taskq._now() - interval '10 s', null, 1, 0),
-          ('long ago', null, taskq._now(), taskq._now() - interval '31 s', null, 1, 0),
-          ('other', '{x}', taskq._now(), taskq._now(), null, 1, 0) $$;
+  returns table (worker text, queues text[], first_seen_at timestamptz, seen_at timestamptz, claimed_at timestamptz, claims bigint, claimed bigint, session_lives boolean, calls_in_session bigint, waits boolean) language sql as
+$$ values ('all', null::text[], taskq._now(), taskq._now(), null::timestamptz, 1::bigint, 0::bigint, true, 1::bigint, false),
+          ('mine', '{x,s.m}', taskq._now(), taskq._now() - interval '10 s', null, 1, 0, true, 1, false),
+          ('long ago', null, taskq._now(), taskq._now() - interval '31 s', null, 1, 0, true, 1, false),
+          ('other', '{x}', taskq._now(), taskq._now(), null, 1, 0, true, 1, false) $$;
 select test.pass('10 s'), taskq._duty_sample();
 select to_jsonb(h) - '{at,seconds,enqueued_per_second,started_per_second,succeeded_per_second}'::text[] as sample from taskq.history h where h.at = taskq._now() order by queue desc;
 select worker, queues, claims, claimed from taskq.workers where seen_at = taskq._now() order by worker;

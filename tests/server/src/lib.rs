@@ -8,12 +8,14 @@
 //!
 //! A test waits for what must come to pass, with a generous limit, and never measures speed.
 
+mod life;
 mod process;
 mod random;
 mod server;
 mod session;
 mod wait;
 
+pub use life::{Arrival, Finding, Life, Run, Task, USUAL};
 pub use process::{anonymous_memory, cpu_seconds, signal};
 pub use random::Random;
 pub use server::{Database, Server, Shared, Stop};

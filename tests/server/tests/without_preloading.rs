@@ -39,6 +39,16 @@ fn without_preloading_the_verbs_work_and_maintain_does_the_duties() {
         0
     );
 
+    // What explains and diagnoses works from the tables alone.
+    let reasons = client.column::<String>("select reason from taskq.why($1)", &[&tasks[1].0]);
+    assert_eq!(reasons, ["next"]);
+    let found = client.column::<String>("select finding from taskq.diagnose()", &[]);
+    assert_eq!(found, ["keeper_off"]);
+    client.run("call taskq.maintain()");
+    let found = client.column::<String>("select finding from taskq.diagnose()", &[]);
+    assert_eq!(found, ["nothing_found"]);
+    assert_eq!(client.value::<i64>("select count(*) from taskq.failures where error = 'oops'", &[]), 1);
+
     // A lease that is over: maintain takes the task back; one without retries is dead, and alerts.
     client.run("select taskq.configure_queue('default', '{\"dead_letters_limit\": 0}')");
     let again: i64 = client.value("select taskq.enqueue('t')", &[]);
