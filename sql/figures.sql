@@ -11,6 +11,18 @@ create function taskq._figures()
 comment on function taskq._figures() is
   'Of each queue and task type: how many tasks wait and run now, and what has happened since the server started.';
 
+create function taskq._figures_for_metrics()
+  returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint,
+                 enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
+                 expired bigint, cancelled bigint, made_at timestamptz, bounds double precision[],
+                 waiting_buckets bigint[], waiting_count bigint, waiting_sum double precision,
+                 run_buckets bigint[], run_count bigint, run_sum double precision,
+                 total_buckets bigint[], total_count bigint, total_sum double precision)
+  language c volatile security definer rows 50 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_figures_for_metrics';
+comment on function taskq._figures_for_metrics() is
+  'As _figures, with the moment at which each pair was first seen, and since then how many of the durations (waiting, run, and from enqueue to complete) were not longer than each of the bounds, how many there were, and their sum in seconds.';
+
 create function taskq._figures_state()
   returns table (counted_at timestamptz, exact boolean)
   language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp

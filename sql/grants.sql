@@ -41,6 +41,8 @@ create function taskq._parts()
     ('reader',   'function', 'taskq.health'),
     ('reader',   'function', 'taskq.why'),
     ('reader',   'function', 'taskq.diagnose'),
+    ('reader',   'function', 'taskq.metrics'),
+    ('reader',   'function', 'taskq.dashboard'),
     ('reader',   'view',     'taskq.queues'),
     ('reader',   'view',     'taskq.task_types'),
     ('reader',   'view',     'taskq.tasks'),
@@ -54,6 +56,12 @@ create function taskq._parts()
     ('reader',   'view',     'taskq.schedules'),
     ('reader',   'view',     'taskq.failures'),
     ('reader',   'view',     'taskq.overview'),
+    -- the exporter's queries
+    ('reader',   'function', 'taskq._metrics_tasks'),
+    ('reader',   'function', 'taskq._metrics_queues'),
+    ('reader',   'function', 'taskq._metrics_alerts'),
+    ('reader',   'function', 'taskq._metrics_duties'),
+    ('reader',   'function', 'taskq._metrics_database'),
     -- functions in a view are called with the rights of the one who looks
     ('reader',   'function', 'taskq._view_time'),
     ('reader',   'function', 'taskq._count_tasks'),
@@ -123,7 +131,7 @@ create function taskq.grant_reader(role regrole) returns void
   language sql volatile set search_path = pg_catalog, pg_temp
   return taskq._grant_part('reader', grant_reader.role);
 comment on function taskq.grant_reader is
-  'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose and health.';
+  'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose, health, metrics and dashboard.';
 
 -- The end of every upgrade script: gives all roles their parts again, with what was added to them and
 -- what had to be made anew. Needs a superuser, who alone may upgrade.

@@ -4,6 +4,7 @@ use crate::call::{Call, Rows};
 use crate::changes;
 use crate::checks;
 use crate::failure::Outcome;
+use crate::shared::buckets::BOUNDS;
 use crate::shared::figure::{self, Counts, Durations, Figure};
 use crate::shared::histogram::Histogram;
 use crate::shared::{self, worker};
@@ -16,6 +17,7 @@ use pgrx::pg_sys::Datum;
 sql_functions! {
     taskq_figures / pg_finfo_taskq_figures => figures;
     taskq_figures_state / pg_finfo_taskq_figures_state => state;
+    taskq_figures_for_metrics / pg_finfo_taskq_figures_for_metrics => for_metrics;
     taskq_take_figures / pg_finfo_taskq_take_figures => take;
     taskq_clock_jump / pg_finfo_taskq_clock_jump => clock_jump;
     taskq_take_claims / pg_finfo_taskq_take_claims => take_claims;
@@ -61,6 +63,21 @@ fn row(figure: &Figure, counts: &Counts) -> Vec<Option<Datum>> {
         arg(counts.expired),
         arg(counts.cancelled),
     ]
+}
+
+/// `taskq._figures_for_metrics()`.
+fn for_metrics(call: &Call) -> Outcome<Datum> {
+    let mut rows = call.rows();
+    for figure in copied() {
+        let mut columns = row(&figure, &figure.counts);
+        columns.push(arg(figure.made_at));
+        columns.push(arg(BOUNDS.to_vec()));
+        for buckets in [&figure.totals.waiting, &figure.totals.run, &figure.totals.total] {
+            columns.extend([arg(buckets.cumulative()), arg(buckets.count()), arg(buckets.sum)]);
+        }
+        rows.add(&columns);
+    }
+    rows.finish()
 }
 
 fn state(call: &Call) -> Outcome<Datum> {

@@ -39,6 +39,10 @@ mod lease;
 mod recover;
 mod wait;
 
+// what people look at
+mod dashboard;
+mod metrics;
+
 // the background worker
 mod keeper;
 
@@ -89,7 +93,9 @@ pgrx::extension_sql_file!(
     requires = ["diagnose_lanes"]
 );
 pgrx::extension_sql_file!("../sql/overview.sql", name = "overview", requires = ["diagnose_server"]);
-pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["overview"], finalize);
+pgrx::extension_sql_file!("../sql/metrics.sql", name = "metrics", requires = ["overview"]);
+pgrx::extension_sql_file!("../sql/dashboard.sql", name = "dashboard", requires = ["metrics"]);
+pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["dashboard"], finalize);
 
 #[cfg(any(test, feature = "pg_test"))]
 mod argument_tests;

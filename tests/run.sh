@@ -4,7 +4,7 @@
 # stage server. The counts are those of the tools' own result lines; a stage of tests that ran none
 # has failed. With PG=16 and so on all of it is for that version of PostgreSQL.
 set -euo pipefail
-"$(dirname "$0")/../tools/prerequisites.sh"
+"$(dirname "$0")/../tools/prerequisites.sh" tests
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/../tools/lib.sh"
 cd "$ROOT"
@@ -44,6 +44,9 @@ stage_model() {   # the model alone, and its histories on a server
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") cargo test -p taskq-model --no-fail-fast
 }
 stage_soak() { tests/soak/run.sh short; }   # many sessions and faults
+stage_observe() {   # board and metrics, with a browser and Prometheus
+    CONF=$'fsync = off\ntaskq.sample_interval = 1s' tools/cluster.sh run observe tests/observe/run.sh
+}
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 # The contract, the races and the life cycle on another version of PostgreSQL.
@@ -66,6 +69,7 @@ stage_pg_upgrade() {   # from this version of PostgreSQL to the newest
 stop_all() {
     local name
     for name in regress isolation clients demotest readme; do stop_server "$RUN/$name/data" fast; done
+    for name in regress isolation observe demotest readme; do stop_server "$RUN/$name/data" fast; done
     stop_servers "$RUN/test" immediate
     rm -rf "$RUN/test"
 }

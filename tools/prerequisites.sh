@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need, on a Debian 12 that has only Rust; elsewhere it says what
-# is missing. It looks first and is done at once when everything is there. With the argument `clients`, also what
-# the drivers' programs of the README need.
+# is missing. It looks first and is done at once when everything is there. With the argument `tests` also
+# what only the tests need, with `clients` what the drivers' programs of the README need.
 set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,6 +16,7 @@ server_dev() {
 }
 libclang() { compgen -G "${LIBCLANG_PATH:-/usr/lib*/llvm*/lib*}/libclang[.-][0-9s]*" || compgen -G '/usr/lib*/libclang[.-][0-9s]*'; }
 c_compiler() { echo '#include <stdio.h>' | cc -E -; }
+any_font() { [[ -n $(fc-list) ]]; }
 may_sudo() { have sudo || return; sudo -n true 2> /dev/null || { [[ -t 0 ]] && sudo true; }; }
 
 rust=$(sed -nE 's/^rust-version = "(.*)"/\1/p' "$ROOT/Cargo.toml")
@@ -34,9 +35,16 @@ need libc6-dev c_compiler
 need python3-venv python
 need pgbouncer test -x /usr/sbin/pgbouncer
 [[ $PG != 17 ]] || server &> /dev/null || need patchelf have patchelf
-if [[ $(id -u) == 0 && $PG == 15 ]]; then   # to build the container image without an engine
-    need buildah have buildah
-    need debootstrap have debootstrap
+if [[ ${1:-} == tests && $PG == 15 ]]; then   # large ones that nothing else needs
+    need chromium have chromium
+    need chromium-driver have chromedriver
+    need fonts-dejavu-core any_font
+    need prometheus have promtool
+    need prometheus-postgres-exporter have prometheus-postgres-exporter
+    if [[ $(id -u) == 0 ]]; then   # to build the container image without an engine
+        need buildah have buildah
+        need debootstrap have debootstrap
+    fi
 fi
 need util-linux have flock
 need util-linux have setpriv
@@ -70,10 +78,12 @@ if ((${#missing[@]})); then
     "${sudo[@]}" apt-get -qq update || die "apt-get update failed"
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
         -o DPkg::Lock::Timeout=120 "${missing[@]}" > /dev/null || die "apt could not install: ${missing[*]}"
-    # The package starts a pooler of its own; the tests start theirs.
-    if [[ " ${missing[*]} " == *" pgbouncer "* && -d /run/systemd/system ]]; then
-        "${sudo[@]}" systemctl disable --quiet --now pgbouncer || true
-    fi
+    # The packages start services of their own; the tests start theirs.
+    for service in pgbouncer prometheus prometheus-postgres-exporter; do
+        if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
+            "${sudo[@]}" systemctl disable --quiet --now "$service" || true
+        fi
+    done
 fi
 
 if [[ $(id -u) == 0 ]] && ! id "$SERVER_USER" &> /dev/null; then

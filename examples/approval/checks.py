@@ -1,6 +1,8 @@
 """The account at the end: every approval has what it must have, once, and nothing is lost."""
 
 import hashlib
+import html
+import re
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -321,6 +323,19 @@ def check_drill(story: Story, steps: list[Step]) -> None:
     missing = f" (not: {', '.join(failed)})" if failed else ""
     story.expect(
         len(steps) > 0 and not failed, f"the drill: {len(steps) - len(failed)} of {len(steps)} steps held{missing}"
+    )
+
+
+def check_board(story: Story, conn: psycopg.Connection, board: Path) -> None:
+    """The board shows what the views say."""
+    page = board.read_text()
+    shown = {name: int(value.replace(",", "")) for name, value in re.findall(r"<dt>(\w[\w ]+)</dt><dd>([\d,]+)</dd>", page)}
+    dead = scalar(conn, "select count(*) from taskq.dead_letters")
+    redrives = html.unescape(page).count("select * from taskq.redrive(queue =>")
+    pairs = scalar(conn, "select count(distinct (queue, task_type)) from taskq.dead_letters")
+    story.expect(
+        shown.get("Dead letters") == dead and shown.get("Ready") == 0 and redrives == pairs and "No samples yet" not in page,
+        f"the board shows them, too: {shown.get('Dead letters')} dead letters, with the calls that redrive them, and the curve",
     )
 
 

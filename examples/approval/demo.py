@@ -25,7 +25,7 @@ from effects import Surroundings, write_report
 from inline import submit_inline
 from load import REPLACEMENT, VICTIM, WORKERS, Forecast, run_the_load
 from nightly import Nights
-from observe import Held, LimitWatch, scalar, unfinished
+from observe import Held, LimitWatch, save_board, scalar, unfinished
 from stage import FULL_ADDRESS, MISTYPED_ADDRESS, OPERATOR_ADDRESS, Stage
 from story import StoryEnds, median_and_p95
 from submit import Request, insert_and_enqueue, make_request, submit
@@ -50,8 +50,11 @@ class Facts:
 def set_the_stage(stage: Stage) -> None:
     """Act 1."""
     story = stage.story
-    story.heading("1. The stage")
     stage.create_database()
+    with stage.connect("approval_operator") as operator:
+        save_board(operator, stage.board)
+    print(f"The board, to look at in a browser: {stage.board} (now, and anew at the end)", flush=True)
+    story.heading("1. The stage")
     story.say("database with the extension, the company's tables, and roles for web, workers, operator, listener")
     stage.start_mail_server()
     story.say(f"a mail server listens on port {stage.smtp_port}; it knows no mailbox {MISTYPED_ADDRESS},")
@@ -165,6 +168,8 @@ def settle_the_account(stage: Stage, operator: psycopg.Connection, facts: Facts)
     checks.check_alerts(story, operator, stage.maildir)
     checks.check_drill(story, facts.drill)
     checks.check_diagnoses(story, facts.diagnoses)
+    save_board(operator, stage.board)
+    checks.check_board(story, operator, stage.board)
 
 
 def play(stage: Stage) -> None:
@@ -214,7 +219,7 @@ def main() -> int:
         for text in story.broken:
             print(f"  - {text}")
         return 1
-    print(f"\nEverything adds up, after {story.seconds():.0f} s. Look at {stage.out}.")
+    print(f"\nEverything adds up, after {story.seconds():.0f} s. Look at {stage.board},\nand at the rest of {stage.out}.")
     if story.seconds() > PROMISED:
         print(f"(On a machine that does nothing else it takes less than {PROMISED} s.)")
     return 0

@@ -114,6 +114,13 @@ class LimitWatch:
             self.error = error
 
 
+def save_board(conn: psycopg.Connection, file: Path) -> None:
+    """Write taskq's board as it is now; a browser shows the old page or the new one, never half of one."""
+    new = file.with_suffix(".new")
+    new.write_text(str(scalar(conn, "select taskq.dashboard()")))
+    new.replace(file)
+
+
 def unfinished(conn: psycopg.Connection) -> int:
     """How many tasks are waiting or running."""
     return int(scalar(conn, "select count(*) from taskq.tasks"))

@@ -28,6 +28,7 @@ class Stage:
         self.story = Story()
         self.out = out
         self.charts, self.maildir, self.logs = out / "charts", out / "mail", out / "logs"
+        self.board = out / "board.html"
         for folder in (self.charts, self.maildir, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
         for folder in (self.charts, self.logs):

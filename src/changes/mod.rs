@@ -77,11 +77,10 @@ impl Change {
         figure.blocked += self.blocked;
         figure.counts.add(&self.counts);
         for seconds in &self.waited {
-            figure.durations.waiting.add(*seconds);
+            figure.waited(*seconds);
         }
         for (run, total) in &self.ran {
-            figure.durations.run.add(*run);
-            figure.durations.total.add(*total);
+            figure.ran(*run, *total);
         }
         figure.claimable += claimable;
         claimable

@@ -4,10 +4,11 @@
 //! taken away. Its row decides: one that was due when it was enqueued is ready; any other one is
 //! scheduled until the keeper has come by (`Database::due_until`), then ready.
 
+use super::buckets::Buckets;
 use super::histogram::Histogram;
 use super::memory::FIGURES;
 use super::text::{Name, hash};
-use crate::values::Moment;
+use crate::values::{Moment, wall_clock};
 
 /// What has happened, each kind counted since the server started.
 #[repr(C)]
@@ -57,6 +58,15 @@ pub struct Durations {
     pub total: Histogram,
 }
 
+/// The same durations, for metrics.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Totals {
+    pub waiting: Buckets,
+    pub run: Buckets,
+    pub total: Buckets,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Figure {
@@ -76,6 +86,10 @@ pub struct Figure {
     pub taken: Counts,
     /// Since that moment.
     pub durations: Durations,
+    /// Since the figure was made.
+    pub totals: Totals,
+    /// When that was. Of more pairs than metrics show, the first ones have series of their own.
+    pub made_at: Moment,
     /// Tasks that became claimable since the keeper last told of the queue.
     pub claimable: i64,
     /// It is not told of again before this moment.
@@ -87,6 +101,20 @@ pub struct Figure {
 const GONE: u32 = u32::MAX;
 
 impl Figure {
+    /// A task was claimed after so many seconds.
+    pub fn waited(&mut self, seconds: f64) {
+        self.durations.waiting.add(seconds);
+        self.totals.waiting.add(seconds);
+    }
+
+    /// A task was completed so many seconds after its claim, and after it was enqueued.
+    pub fn ran(&mut self, run: f64, total: f64) {
+        self.durations.run.add(run);
+        self.durations.total.add(total);
+        self.totals.run.add(run);
+        self.totals.total.add(total);
+    }
+
     /// Nothing is lost if it is forgotten.
     fn is_idle(&self) -> bool {
         self.ready == 0
@@ -140,6 +168,8 @@ pub fn find<'a>(
         counts: Counts::default(),
         taken: Counts::default(),
         durations: Durations { waiting: Histogram::NONE, run: Histogram::NONE, total: Histogram::NONE },
+        totals: Totals { waiting: Buckets::NONE, run: Buckets::NONE, total: Buckets::NONE },
+        made_at: wall_clock(),
         claimable: 0,
         quiet_until: Moment::DISTANT_PAST,
         opens_at: Moment::INFINITY,

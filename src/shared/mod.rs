@@ -3,6 +3,7 @@
 //!
 //! `changes` fills it as transactions commit, the keeper and `figures` read it.
 
+pub mod buckets;
 pub mod database;
 pub mod figure;
 pub mod histogram;

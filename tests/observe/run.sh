@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Tests of the board and of the metrics with the real things: Chromium, Prometheus, its exporter for PostgreSQL.
+# Needs PG* of a fresh cluster with taskq preloaded. OUT is where logs and screenshots go; TESTS="board" runs
+# only some of the modules; SCREENSHOT=FILE also writes the picture of the README.
+set -euo pipefail
+# shellcheck source=tools/lib.sh
+. "$(dirname "$0")/../../tools/lib.sh"
+
+venv=$RUN/observe-venv wanted=$ROOT/tests/observe/requirements.txt
+# The copy of the list is written last, so an interrupted installation is done again.
+if ! "$venv/bin/python" -c '' 2> /dev/null || ! cmp -s "$wanted" "$venv/requirements.txt"; then
+    say "installing the Python packages of the tests into $venv (seconds)"
+    rm -rf "$venv"
+    "$(python)" -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
+    cp "$wanted" "$venv/requirements.txt"
+fi
+export OUT=${OUT:-$RUN/observe-out}
+rm -rf "$OUT"
+mkdir -p "$OUT"
+cargo build --quiet --package taskq-server-tests --example serve_board
+export SERVE_BOARD=$BUILD/debug/examples/serve_board
+exec "$venv/bin/python" -u "$ROOT/tests/observe/main.py"
