@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode before the test's server."""
+"""F01: PgBouncer in transaction mode before the test's server."""
 
 import os
 import socket
