@@ -56,12 +56,17 @@ other_version() {
 stage_pg16() { other_version 16; }
 stage_pg18() { other_version 18; }
 
-stage_pg_upgrade() {   # from this version of PostgreSQL to the newest
-    local newer
-    (export PG=18; tools/prerequisites.sh && tools/build.sh) || return
-    newer=$(PG=18 bash -c '. tools/lib.sh; tree_bin "$TREE"')
+# Each pair is from one source, of one time: PostgreSQL 15.20 writes what only the minor releases of its
+# time can read, and 18.4 is older.
+stage_pg_upgrade() { upgrade_between 15 17 && upgrade_between 16 18; }
+upgrade_between() {   # OLDER NEWER
+    local version programs=()
+    for version in "$@"; do
+        (export PG=$version; tools/prerequisites.sh && tools/build.sh) || return
+        programs+=("$(PG=$version bash -c '. tools/lib.sh; tree_bin "$TREE"')")
+    done
     server_dir "$RUN/test/servers" 755
-    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_NEWER=$newer TASKQ_TEST_DIR=$RUN/test/servers \
+    TASKQ_TEST_BINDIR=${programs[0]} TASKQ_TEST_NEWER=${programs[1]} TASKQ_TEST_DIR=$RUN/test/servers \
         TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") \
         cargo test -p taskq-server-tests --test pg_upgrade -- --ignored
 }

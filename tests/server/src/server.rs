@@ -86,11 +86,15 @@ impl Server {
         fs::copy(self.data().join("postgresql.conf"), new.data().join("postgresql.conf")).expect("conf");
         new.configure(&[]);
         let mut command = new.command("pg_upgrade");
-        command.args(["--username=postgres", "--socketdir=."]);
+        command.arg("--username=postgres").arg("--socketdir").arg(&new.inner.folder);
         command.arg("-b").arg(&self.inner.programs).arg("-B").arg(newer);
         command.arg("-d").arg(self.data()).arg("-D").arg(new.data());
         let done = command.output().expect("pg_upgrade");
-        assert!(done.status.success(), "pg_upgrade: {}", String::from_utf8_lossy(&done.stdout));
+        // Its report ends with the name of the log to read.
+        let report = String::from_utf8_lossy(&done.stdout).into_owned();
+        let log = report.split('"').find(|word| word.ends_with(".log")).map(fs::read).transpose();
+        let log = log.ok().flatten().unwrap_or_default();
+        assert!(done.status.success(), "pg_upgrade: {report}\n{}", String::from_utf8_lossy(&log));
         new.start_again();
         new
     }
