@@ -94,14 +94,16 @@ impl Claim<'_> {
     /// Goes through the lanes by falling priority until enough tasks are held or nothing due is left.
     /// Returns how many are held.
     fn run(&self, spi: &Spi, queues: Option<&[String]>, rows: &mut Rows) -> Outcome<usize> {
-        let mut held = Held { count: 0, bytes: 0 };
+        let mut held = Held { count: 0, bytes: 0, rows: Vec::new() };
         if let Some([queue]) = queues {
             self.claim_queue(spi, queue, &mut held, rows)?;
             return Ok(held.count);
         }
         let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
         for level in lanes.chunk_by(|a, b| a.priority == b.priority) {
-            if !self.claim_level(spi, level, None, &mut held, rows)? {
+            let go_on = self.claim_level(spi, level, None, &mut held)?;
+            held.give_out(rows);
+            if !go_on {
                 break;
             }
         }
@@ -121,7 +123,9 @@ impl Claim<'_> {
                 return Ok(());
             };
             above = Some(lane.priority);
-            if !self.claim_level(spi, &[lane], page, held, rows)? {
+            let go_on = self.claim_level(spi, &[lane], page, held)?;
+            held.give_out(rows);
+            if !go_on {
                 return Ok(());
             }
         }
@@ -135,7 +139,6 @@ impl Claim<'_> {
         level: &[Lane],
         mut first_page: Option<Vec<Candidate>>,
         held: &mut Held,
-        rows: &mut Rows,
     ) -> Outcome<bool> {
         let mut queues: Vec<String> = level.iter().map(|lane| lane.queue.clone()).collect();
         // Just before the first task of all these lanes. A task of a group that returned meanwhile may be
@@ -195,7 +198,7 @@ impl Claim<'_> {
                 }
                 turns.park(spi, dropped.blocked, self.by.now)?
             };
-            let superseded = self.hand_over(spi, &taken, held, rows)?;
+            let superseded = self.hand_over(spi, &taken, held)?;
 
             if held.count >= self.wanted || (cut && held.count > 0) || !go_on {
                 return Ok(false);
@@ -314,14 +317,17 @@ impl Claim<'_> {
     }
 
     /// Hands claimed tasks to the caller. Returns whether some were superseded instead.
-    fn hand_over(&self, spi: &Spi, taken: &Taken, held: &mut Held, rows: &mut Rows) -> Outcome<bool> {
+    fn hand_over(&self, spi: &Spi, taken: &Taken, held: &mut Held) -> Outcome<bool> {
         let kept = self.without_superseded(spi, taken)?;
         let superseded = kept.len() < taken.len();
         held.count += kept.len();
         for row in &kept {
             held.bytes += i64::from(taken.need::<i32>(*row, Column::Bytes)?);
         }
-        add_in_order(taken, kept, rows)?;
+        for row in kept {
+            let place = (taken.need(row, Column::RunAt)?, taken.need(row, Column::Id)?);
+            held.rows.push((place, COLUMNS.map(|column| taken.datum(row, column))));
+        }
         Ok(superseded)
     }
 
@@ -330,8 +336,11 @@ impl Claim<'_> {
     fn without_superseded(&self, spi: &Spi, taken: &Taken) -> Outcome<Vec<usize>> {
         let mut kept = Vec::with_capacity(taken.len());
         let mut rows: Vec<usize> = (0..taken.len()).collect();
-        // Older ones first: the successor may be here, too, and lets go of the key when its turn comes.
-        rows.sort_by_key(|row| taken.get::<i64>(*row, Column::Id));
+        // In the order of claims, as if each had been claimed alone: the successor may be here, too, and may
+        // let go of the key when it comes to it.
+        rows.sort_by_key(|row| {
+            (taken.get::<Moment>(*row, Column::RunAt), taken.get::<i64>(*row, Column::Id))
+        });
         for row in rows {
             if let Some(key) = taken.get::<String>(row, Column::UniqueKey) {
                 let id: i64 = taken.need(row, Column::Id)?;
@@ -353,9 +362,20 @@ impl Claim<'_> {
 struct Held {
     count: usize,
     bytes: i64,
+    /// Those of one priority: run_at and id, and what the caller gets.
+    rows: Vec<((Moment, i64), [Option<Datum>; COLUMNS.len()])>,
 }
 
 impl Held {
+    /// Hands the rows of one priority to the caller, by run_at and id: they may have been taken in several
+    /// steps, because a task that ended in the claim let others go before those that were taken already.
+    fn give_out(&mut self, rows: &mut Rows) {
+        self.rows.sort_unstable_by_key(|(place, _)| *place);
+        for (_, columns) in self.rows.drain(..) {
+            rows.add(&columns);
+        }
+    }
+
     /// Drops the candidates with which the claim would become too large. Returns whether it did.
     fn cut_to_size(&self, candidates: &mut Vec<Candidate>) -> bool {
         let mut bytes = self.bytes;
@@ -372,20 +392,6 @@ impl Held {
         candidates.truncate(fit);
         cut
     }
-}
-
-/// Hands claimed rows of one priority to the caller by run_at and id.
-fn add_in_order(taken: &Taken, kept: Vec<usize>, rows: &mut Rows) -> Outcome<()> {
-    let mut order = kept
-        .into_iter()
-        .map(|row| Ok((taken.need::<Moment>(row, Column::RunAt)?, taken.need::<i64>(row, Column::Id)?, row)))
-        .collect::<Outcome<Vec<_>>>()?;
-    order.sort_unstable();
-    for (_, _, row) in order {
-        let columns = COLUMNS.map(|column| taken.datum(row, column));
-        rows.add(&columns);
-    }
-    Ok(())
 }
 
 /// The queues of a claim, each once.

@@ -164,7 +164,8 @@ pub fn free(spi: &Spi, task_type: &str, key: &str, id: i64, now: Moment) -> Outc
 /// A task with a key was claimed: it lets go of the key if it holds it only until it starts.
 /// Returns the id of an unfinished task that has the key instead, which this one must give way to.
 pub fn claimed(spi: &Spi, task_type: &str, key: &str, id: i64, now: Moment) -> Outcome<Option<i64>> {
-    let Some(holder) = holder(spi, task_type, key, now)? else { return Ok(None) };
+    // A key that is up is free, although its row may still be there.
+    let Some(holder) = holder(spi, task_type, key, now)?.filter(|holder| !holder.up) else { return Ok(None) };
     if holder.id == id {
         if holder.until_started {
             free(spi, task_type, key, id, now)?;
