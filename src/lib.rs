@@ -76,23 +76,11 @@ pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["sch
 pgrx::extension_sql_file!("../sql/failures.sql", name = "failures", requires = ["keeper"]);
 pgrx::extension_sql_file!("../sql/why.sql", name = "why", requires = ["failures"]);
 pgrx::extension_sql_file!("../sql/diagnose.sql", name = "diagnose", requires = ["why"]);
-pgrx::extension_sql_file!("../sql/diagnose_workers.sql", name = "diagnose_workers", requires = ["diagnose"]);
-pgrx::extension_sql_file!(
-    "../sql/diagnose_tasks.sql",
-    name = "diagnose_tasks",
-    requires = ["diagnose_workers"]
-);
-pgrx::extension_sql_file!(
-    "../sql/diagnose_lanes.sql",
-    name = "diagnose_lanes",
-    requires = ["diagnose_tasks"]
-);
-pgrx::extension_sql_file!(
-    "../sql/diagnose_server.sql",
-    name = "diagnose_server",
-    requires = ["diagnose_lanes"]
-);
-pgrx::extension_sql_file!("../sql/overview.sql", name = "overview", requires = ["diagnose_server"]);
+pgrx::extension_sql_file!("../sql/diagnose_workers.sql", name = "workers", requires = ["diagnose"]);
+pgrx::extension_sql_file!("../sql/diagnose_tasks.sql", name = "tasks", requires = ["workers"]);
+pgrx::extension_sql_file!("../sql/diagnose_lanes.sql", name = "lanes", requires = ["tasks"]);
+pgrx::extension_sql_file!("../sql/diagnose_server.sql", name = "server", requires = ["lanes"]);
+pgrx::extension_sql_file!("../sql/overview.sql", name = "overview", requires = ["server"]);
 pgrx::extension_sql_file!("../sql/metrics.sql", name = "metrics", requires = ["overview"]);
 pgrx::extension_sql_file!("../sql/dashboard.sql", name = "dashboard", requires = ["metrics"]);
 pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["dashboard"], finalize);

@@ -126,7 +126,7 @@ fn steady_load_for_hours_raises_no_alarm() {
     life.handler = Box::new(move |_| {
         run += 1;
         let seconds = 0.3 + f64::from(run * 7919 % 100) * 0.022;
-        if run % 50 == 0 { Run::fails(seconds, "connection reset") } else { Run::takes(seconds) }
+        if run.is_multiple_of(50) { Run::fails(seconds, "connection reset") } else { Run::takes(seconds) }
     });
     for tick in 0..180_usize {
         life.arrivals[0].number = 3 + tick * 7919 % 3;
