@@ -27,7 +27,7 @@ impl Machine {
         };
         let same_times = schedule.plan.minutes == plan.minutes
             && schedule.next_run_at.is_some_and(|at| at >= self.now - IN_TIME);
-        if schedule.plan != plan && !(same_times && !plan.paused) {
+        if schedule.plan != plan && (plan.paused || !same_times) {
             schedule.next_run_at = following;
         }
         schedule.plan = plan;
