@@ -358,12 +358,15 @@ impl Claim<'_> {
     }
 }
 
+/// Where a task is in its lane: run_at and id.
+type Place = (Moment, i64);
+
 /// How much a claim has so far.
 struct Held {
     count: usize,
     bytes: i64,
     /// Those of one priority: run_at and id, and what the caller gets.
-    rows: Vec<((Moment, i64), [Option<Datum>; COLUMNS.len()])>,
+    rows: Vec<(Place, [Option<Datum>; COLUMNS.len()])>,
 }
 
 impl Held {
