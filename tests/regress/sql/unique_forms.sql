@@ -399,6 +399,37 @@ select cancel_reason = format('superseded by %s', :second) as reason from taskq.
 delete from taskq.task;
 delete from taskq.unique_key;
 
+-- in one claim as in several: a successor that comes first lets go of the key
+select taskq.enqueue('o', unique_key => 'k', unique_until => 'started') as first \gset
+select test.claim();
+select f.state from taskq.fail(:first, test.token(:first), retry_in => '1 h') f;
+select count(taskq.enqueue('o', unique_key => 'k', unique_until => 'started'));
+select test.pass('1 h');
+select test.claim(2);
+delete from taskq.task;
+-- nor is a task superseded by one that only unique_for kept the key for, when that is over
+select taskq.enqueue('o', unique_key => 'k', unique_until => 'started') as first \gset
+select test.claim();
+select f.state from taskq.fail(:first, test.token(:first), retry_in => '2 h') f;
+select count(taskq.enqueue('o', unique_key => 'k', unique_until => 'started', unique_for => '1 h'));
+select count(*) from taskq.claim(lease => '1 day');
+select test.pass('2 h');
+select test.claim(2);
+delete from taskq.task;
+delete from taskq.unique_key;
+-- rows come in order, also where one that was superseded let another one of its group go before those that were taken
+select taskq.enqueue('o', unique_key => 'k', unique_until => 'started', group_key => 'g') as first \gset
+select test.claim();
+select count(taskq.enqueue('o', unique_key => 'k', delay => '1 h'));
+select taskq.release(:first, test.token(:first));
+select count(taskq.enqueue('second', group_key => 'g')), count(taskq.enqueue('third', delay => '1 s'));
+select test.pass('1 s');
+select test.claim(2);
+delete from taskq.task;
+delete from taskq.parked;
+delete from taskq.group_turn;
+delete from taskq.unique_key;
+
 -- a claim gives as many as there are, and in order, whatever it cancels: 30 superseded ones before, between and behind
 select count(taskq.enqueue('s', unique_key => p || '/' || n, unique_until => 'started', priority => p)) from unnest('{9,5}'::int[]) p, generate_series(1, 30) n;
 select count(*) from taskq.claim(60);
