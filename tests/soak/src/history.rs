@@ -13,7 +13,7 @@ pub struct Call {
     pub earlier: u32,
     pub verb: String,
     pub before: Time,
-    /// When the answer came; never, if none did.
+    /// When the answer came, or, if none did, when it was over for certain.
     pub after: Time,
     pub wants: Vec<Want>,
     /// None: the client was killed.
@@ -125,6 +125,14 @@ pub fn calls(events: &[(u64, Event)]) -> Vec<Call> {
             fate,
             settled,
         });
+    }
+    // An unanswered call is over when its client calls again: it waits until its former session is gone.
+    let mut next: HashMap<u64, Time> = HashMap::new();
+    for call in calls.iter_mut().rev() {
+        let following = next.insert(call.client, call.before);
+        if call.after == NEVER {
+            call.after = following.unwrap_or(NEVER);
+        }
     }
     calls
 }

@@ -107,7 +107,10 @@ pub fn deliveries(tasks: &HashMap<i64, Task>, calls: &[Call], counts: &mut Count
                     found.push(format!("task {id} was claimed before the moment that {} gave", call.name()));
                 }
             }
-            let unseen = lost.iter().filter(|(from, to)| *from <= second.by.after && *to >= first.by.before);
+            // Nobody else can have had it before the first lease was over or may have been ended.
+            let ends = first.ends.iter().filter(|(call, ..)| call.possible()).map(|(call, ..)| call.before);
+            let free = ends.chain([first.expiry()]).min().unwrap_or_default();
+            let unseen = lost.iter().filter(|(from, to)| *from <= second.by.after && *to >= free);
             let unseen = unseen.count() as i32;
             let (next, allowed) = (second.claim.attempt, attempts(first));
             let fits = allowed.iter().any(|after| (*after..=after + unseen).contains(&next))
