@@ -40,7 +40,7 @@ comment on function taskq._board_curve(timestamptz, timestamptz, integer) is
   'How many tasks of each queue were ready at so many moments in that time. A moment without tasks has one row without a queue, which says whether that is known.';
 
 -- What each queue and type did since that moment: sums, and the samples' medians and 95th percentiles, averaged with the
--- weight of the tasks that they are about.
+-- weight of the tasks that they are about. (There are none exactly where there are no such tasks.)
 create function taskq._board_pairs(since timestamptz)
   returns table (queue text, task_type text, enqueued double precision, started double precision, succeeded double precision,
                  failed double precision, ended double precision,
@@ -50,10 +50,10 @@ create function taskq._board_pairs(since timestamptz)
   set enable_seqscan = off set enable_bitmapscan = off set jit = off set max_parallel_workers_per_gather = 0 as $$
   select s.queue, s.task_type, sum(s.enqueued), sum(s.started), sum(s.succeeded), sum(s.failed),
          sum(s.succeeded + s.dead + s.cancelled),
-         sum(s.waiting_p50 * s.started) / nullif(sum(s.started) filter (where s.waiting_p50 is not null), 0),
-         sum(s.waiting_p95 * s.started) / nullif(sum(s.started) filter (where s.waiting_p95 is not null), 0),
-         sum(s.run_p50 * s.succeeded) / nullif(sum(s.succeeded) filter (where s.run_p50 is not null), 0),
-         sum(s.run_p95 * s.succeeded) / nullif(sum(s.succeeded) filter (where s.run_p95 is not null), 0)
+         sum(s.waiting_p50 * s.started) / nullif(sum(s.started), 0),
+         sum(s.waiting_p95 * s.started) / nullif(sum(s.started), 0),
+         sum(s.run_p50 * s.succeeded) / nullif(sum(s.succeeded), 0),
+         sum(s.run_p95 * s.succeeded) / nullif(sum(s.succeeded), 0)
     from taskq.sample s
    where s.at > _board_pairs.since
    group by s.queue, s.task_type

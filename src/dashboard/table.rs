@@ -1,7 +1,7 @@
 //! Tables that a screen reader can walk through, and that become cards on a phone.
 //!
-//! The roles are written out because a browser forgets that something is a table once the style shows it as
-//! something else.
+//! The roles are written out because some browsers forget that something is a table once the style shows it
+//! as something else.
 
 use maud::{Markup, Render, html};
 
@@ -89,6 +89,9 @@ mod tests {
         assert!(html.contains("&quot;&gt;&lt;img src=x onerror=alert(1)&gt;"));
         assert!(!html.contains("<script") && !html.contains("<img"));
         assert!(html.contains("<caption>T &amp; U</caption>"));
+        for role in ["table", "rowgroup", "row", "columnheader", "rowheader", "cell"] {
+            assert!(html.contains(&format!("role=\"{role}\"")), "{role}");
+        }
     }
 
     #[test]
