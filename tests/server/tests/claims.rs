@@ -199,8 +199,11 @@ fn late_complete(one: &mut Client, two: &mut Client, maintain: bool) {
     ] {
         assert_eq!(sqlstate(one.execute(verb, &[&id, &old])), "TQ001", "{verb}");
     }
-    assert_eq!(one.column::<i64>("select taskq.complete_many($1, $2)", &[&vec![id], &vec![old]]), []);
-    assert_eq!(one.column::<i64>("select id from taskq.fail_many($1, $2)", &[&vec![id], &vec![old]]), []);
+    assert_eq!(one.column::<i64>("select taskq.complete_many($1, $2)", &[&vec![id], &vec![old]]), [0_i64; 0]);
+    assert_eq!(
+        one.column::<i64>("select id from taskq.fail_many($1, $2)", &[&vec![id], &vec![old]]),
+        [0_i64; 0]
+    );
     assert_eq!(two.value::<String>(row, &[]), before);
     two.complete(id, new).expect("the holder completes");
     let done = two.column::<i32>("select attempt from taskq.done where id = $1", &[&id]);

@@ -105,12 +105,10 @@ fn h06_log_and_notifications_carry_no_payload_key_or_error_text() {
     // statements above have the word in them, as a name. What is wrong with JSON its input says itself.
     let lines: Vec<&str> = log
         .lines()
-        .filter(|line| {
-            line.contains("SECRET")
-                && !(line.contains("STATEMENT:") && line.contains("'SECRET', $1"))
-                && !line.contains("DETAIL:  Token \"SECRET\" is invalid.")
-                && !line.contains("CONTEXT:  JSON data, line 1: {\"key\": SECRET")
-        })
+        .filter(|line| line.contains("SECRET"))
+        .filter(|line| !(line.contains("STATEMENT:") && line.contains("'SECRET', $1")))
+        .filter(|line| !line.contains("DETAIL:  Token \"SECRET\" is invalid."))
+        .filter(|line| !line.contains("CONTEXT:  JSON data, line 1: {\"key\": SECRET"))
         .collect();
     assert_eq!(lines, [""; 0], "secrets in the log");
     assert!(!log.lines().any(|line| line.starts_with("LOG:  fake")), "a forged line in the log");
