@@ -345,7 +345,8 @@ fn g10_a_server_whose_worker_slots_are_all_used_starts_and_has_its_keeper_once_t
     let warnings = || server.log().matches("found no free background worker slot").count();
     eventually("there is a warning", 20, || warnings() > 0);
     let mut client = database.connect();
-    client.run("select taskq.enqueue('t'); select taskq.complete(c.id, c.token) from taskq.claim(1) c; call taskq.maintain()");
+    client.run("select taskq.enqueue('t'); select taskq.complete(c.id, c.token) from taskq.claim(1) c");
+    client.run("call taskq.maintain()");
     assert!(!client.value::<bool>("select ok from taskq.health() where \"check\" = 'keeper running'", &[]));
     client.run("alter system set max_worker_processes = 8");
     drop(client);
