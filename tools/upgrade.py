@@ -81,7 +81,12 @@ class Statement:
         elif isinstance(node, ast.CommentStmt):
             self.kind = "comment"
             target = node.object
-            self.name = name(target.objname) if isinstance(target, ast.ObjectWithArgs) else RawStream()(target)
+            if isinstance(target, ast.ObjectWithArgs):
+                self.name = name(target.objname)
+            elif isinstance(target, tuple):  # a table or view, or a column of one, which goes with it
+                self.name = name(target[:2])
+            else:
+                self.name = RawStream()(target)
         elif isinstance(node, ast.GrantStmt):
             self.kind = "grant"
         elif "pg_extension_config_dump" in self.text:
@@ -149,7 +154,7 @@ def upgrade(old, new, by_hand):
                 closed.append(statement)
         elif statement.kind == "dump":
             changes.append(statement.text + ";")
-        else:
+        elif statement.text not in by_hand:
             left.append(f"{statement.kind} {statement.name or ''}: {' '.join(statement.text.split())[:100]}")
     # Only these: "on all tables" would also mean the partitions of this database.
     for statement in closed:
