@@ -31,9 +31,9 @@ fn every_occurrence_is_enqueued_once_whoever_does_it_and_whatever_dies() {
         "select taskq.schedule('tick', '* * * * * *', 'tick', settings => '{\"queue\": \"ticks\"}');
          select taskq.schedule('tock', '*/2 * * * * *', 'tock', time_zone => 'Australia/Lord_Howe')",
     );
-    let begin: f64 = database
+    let begin: Vec<f64> = database
         .connect()
-        .value("select extract(epoch from updated_at)::float8 from taskq.schedule where name = 'tick'", &[]);
+        .column("select extract(epoch from updated_at)::float8 from taskq.schedule order by name", &[]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let loops: Vec<_> = (0..2).map(|_| scope.spawn(|| maintain(&server, &stop))).collect();
@@ -56,7 +56,7 @@ fn every_occurrence_is_enqueued_once_whoever_does_it_and_whatever_dies() {
     });
     let mut client = database.connect();
     client.run("select taskq.unschedule('tick'), taskq.unschedule('tock')");
-    for (name, apart) in [("tick", 1), ("tock", 2)] {
+    for (name, apart, begin) in [("tick", 1, begin[0]), ("tock", 2, begin[1])] {
         let runs: Vec<i64> = client.column(
             "select extract(epoch from run_at)::bigint from taskq.task where task_type = $1 order by run_at",
             &[&name],
