@@ -108,7 +108,7 @@ fn claims_that_wait_for_a_lock_are_slower_and_its_holder_is_named() {
     });
     life.expect_first(
         "claims_slower",
-        12,
+        36,
         &["claims take", "session", "(migration) holds a lock", "ms now", "usually", "pg_terminate_backend"],
     );
     end.store(true, Ordering::Relaxed);
