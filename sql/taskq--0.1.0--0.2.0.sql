@@ -102,7 +102,7 @@ comment on column taskq.load.task_blocks_hit is 'Blocks of the table task and it
 
 select pg_catalog.pg_extension_config_dump('taskq.load', '');
 
-create or replace function taskq._figures_for_metrics()
+create function taskq._figures_for_metrics()
   returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint,
                  enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
                  expired bigint, cancelled bigint, made_at timestamptz, bounds double precision[],
@@ -115,7 +115,7 @@ create or replace function taskq._figures_for_metrics()
 comment on function taskq._figures_for_metrics() is
   'As _figures, with the moment at which each pair was first seen, and since then how many of the durations (waiting, run, and from enqueue to complete) were not longer than each of the bounds, how many there were, and their sum in seconds.';
 
-create or replace function taskq._take_claims()
+create function taskq._take_claims()
   returns table (claims bigint, claim_p50 double precision, claim_p95 double precision)
   language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp
   as 'MODULE_PATHNAME', 'taskq_take_claims';
@@ -123,7 +123,7 @@ create or replace function taskq._take_claims()
 comment on function taskq._take_claims() is
   'How many calls of claim there were since this was called last, and the median and 95th percentile of the seconds that they took. No row without shared memory. For the sample duty.';
 
-create or replace function taskq._workers_seen()
+create function taskq._workers_seen()
   returns table (worker text, queues text[], first_seen_at timestamptz, seen_at timestamptz,
                  claimed_at timestamptz, claims bigint, claimed bigint, session_lives boolean,
                  calls_in_session bigint, waits boolean)
@@ -288,7 +288,7 @@ begin
 end
 $$;
 
-create or replace view taskq.workers as
+create view taskq.workers as
   select w.worker, w.queues, w.first_seen_at, w.seen_at, w.claimed_at, w.claims, w.claimed
     from taskq._workers_seen() w;
 
@@ -361,7 +361,7 @@ begin
 end
 $$;
 
-create or replace function taskq._sample_load(taken_at timestamptz, covers double precision) returns void
+create function taskq._sample_load(taken_at timestamptz, covers double precision) returns void
   language sql volatile set search_path = pg_catalog, pg_temp as $$
   insert into taskq.load (at, seconds, claims, claim_p50, claim_p95, wal_bytes, commits, blocks_read, blocks_hit,
                           task_blocks_read, task_blocks_hit)
@@ -472,14 +472,14 @@ begin
 end
 $$;
 
-create or replace function taskq._fold_error(error text) returns text
+create function taskq._fold_error(error text) returns text
   language c immutable parallel safe
   as 'MODULE_PATHNAME', 'taskq_fold_error';
 
 comment on function taskq._fold_error(text) is
   'An error''s text without what differs from task to task: numbers and ids become #, spaces are one, 200 characters are kept. Status codes (HTTP 503, 550 at the beginning) stay.';
 
-create or replace function taskq._lanes(queue text) returns table (queue text, priority integer)
+create function taskq._lanes(queue text) returns table (queue text, priority integer)
   language sql stable rows 20 set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
   with recursive lane as (
@@ -508,7 +508,7 @@ $$;
 comment on function taskq._lanes(text) is
   'The lanes (queue and priority) that have unfinished tasks, of one queue or (NULL) of all.';
 
-create or replace function taskq._failed_runs(of_queue text, at_most integer)
+create function taskq._failed_runs(of_queue text, at_most integer)
   returns table (queue text, task_type text, id bigint, dead boolean, attempt integer, at timestamptz, worker text,
                  error text, complete boolean)
   language plpgsql stable rows 1000 set search_path = pg_catalog, pg_temp
@@ -583,7 +583,7 @@ $$;
 comment on function taskq._failed_runs(text, integer) is
   'The runs that failed, of one queue or (NULL) of all, by the errors that are kept in so many tasks of each kind at most.';
 
-create or replace function taskq._failures(queue text, at_most integer)
+create function taskq._failures(queue text, at_most integer)
   returns table (queue text, task_type text, error text, count bigint, attempts bigint, dead bigint,
                  first_seen_at timestamptz, last_seen_at timestamptz, sample_id bigint, sample_error text, complete boolean)
   language sql stable security definer rows 50 set search_path = pg_catalog, pg_temp as $$
@@ -599,7 +599,7 @@ $$;
 comment on function taskq._failures(text, integer) is
   'The view failures, of one queue or (NULL) of all, from so many tasks of each kind at most.';
 
-create or replace view taskq.failures as
+create view taskq.failures as
   select f.queue, f.task_type, f.error, f.count, f.attempts, f.dead, f.first_seen_at, f.last_seen_at, f.sample_id,
          f.sample_error, f.complete
     from taskq._failures(null, 10000) f;
@@ -628,7 +628,7 @@ comment on column taskq.failures.sample_error is 'What it said there, in full.';
 
 comment on column taskq.failures.complete is 'All tasks of these kinds in the queue were looked at: the counts are not those of a part.';
 
-create or replace function taskq._running_tasks(of_queue text, at_most integer)
+create function taskq._running_tasks(of_queue text, at_most integer)
   returns table (id bigint, queue text, task_type text, worker text, claimed_at timestamptz, lease_expires_at timestamptz,
                  attempt integer, cancel_requested_at timestamptz)
   language plpgsql stable rows 20 set search_path = pg_catalog, pg_temp
@@ -652,7 +652,7 @@ $$;
 comment on function taskq._running_tasks(text, integer) is
   'Tasks that run, of one queue or (NULL) of all, the longest first: found among so many at the heads of the lanes.';
 
-create or replace function taskq._claimers(of_queue text, at timestamptz)
+create function taskq._claimers(of_queue text, at timestamptz)
   returns table (worker text, first_seen_at timestamptz, seen_at timestamptz, claimed bigint, present boolean, waits boolean,
                  gone boolean, holds bigint[])
   language sql stable rows 10 set search_path = pg_catalog, pg_temp as $$
@@ -676,7 +676,7 @@ $$;
 comment on function taskq._claimers(text, timestamptz) is
   'The workers that have asked for tasks of a queue lately, which of them are still there, and the tasks that they hold.';
 
-create or replace function taskq._last_claim(of_queue text, at timestamptz) returns timestamptz
+create function taskq._last_claim(of_queue text, at timestamptz) returns timestamptz
   language sql stable set search_path = pg_catalog, pg_temp as $$
   select coalesce(
     (select max(w.seen_at) from taskq._workers_seen() w where w.queues is null or _last_claim.of_queue = any (w.queues)),
@@ -692,7 +692,7 @@ $$;
 comment on function taskq._last_claim(text, timestamptz) is
   'When anybody last asked for tasks of a queue; NULL if nobody is known to have.';
 
-create or replace function taskq._is_worked_on(of_queue text, at timestamptz) returns boolean
+create function taskq._is_worked_on(of_queue text, at timestamptz) returns boolean
   language sql stable set search_path = pg_catalog, pg_temp as $$
   with claimer as materialized (
     select c.worker, c.present, c.gone from taskq._claimers(_is_worked_on.of_queue, _is_worked_on.at) c
@@ -708,14 +708,14 @@ $$;
 comment on function taskq._is_worked_on(text, timestamptz) is
   'Whether anybody takes tasks from a queue now.';
 
-create or replace function taskq._said(at timestamptz) returns text
+create function taskq._said(at timestamptz) returns text
   language sql stable set search_path = pg_catalog, pg_temp as $$
   select coalesce(to_char(_said.at, 'YYYY-MM-DD HH24:MI:SSOF'), '?')
 $$;
 
 comment on function taskq._said(timestamptz) is 'A moment to the second, in the time zone of the session.';
 
-create or replace function taskq.why(id bigint)
+create function taskq.why(id bigint)
   returns table (rank integer, reason text, explanation text, since timestamptz, until timestamptz, who text,
                  tasks bigint[], ahead bigint, per_second double precision, usual_run interval, error text)
   language plpgsql volatile security definer rows 3 set search_path = pg_catalog, pg_temp as $$
@@ -738,7 +738,7 @@ $$;
 comment on function taskq.why is
   'Why a task is not running now, and what it waits for: one row for each reason that holds, the most binding first, in words and with the facts. No row if there is no such task.';
 
-create or replace function taskq._why_over(of_id bigint)
+create function taskq._why_over(of_id bigint)
   returns table (rank integer, reason text, explanation text, since timestamptz, until timestamptz, who text,
                  tasks bigint[], ahead bigint, per_second double precision, usual_run interval, error text)
   language sql stable rows 1 set search_path = pg_catalog, pg_temp as $$
@@ -761,7 +761,7 @@ $$;
 
 comment on function taskq._why_over(bigint) is 'why, for a task that has ended.';
 
-create or replace function taskq._why_running(task taskq.task, at timestamptz)
+create function taskq._why_running(task taskq.task, at timestamptz)
   returns table (reason text, explanation text, since timestamptz, until timestamptz, who text, tasks bigint[],
                  ahead bigint, per_second double precision, usual_run interval, error text)
   language plpgsql stable rows 2 set search_path = pg_catalog, pg_temp as $$
@@ -797,7 +797,7 @@ $$;
 
 comment on function taskq._why_running(taskq.task, timestamptz) is 'why, for a task that runs.';
 
-create or replace function taskq._why_waiting(task taskq.task, at timestamptz)
+create function taskq._why_waiting(task taskq.task, at timestamptz)
   returns table (reason text, explanation text, since timestamptz, until timestamptz, who text, tasks bigint[],
                  ahead bigint, per_second double precision, usual_run interval, error text)
   language plpgsql volatile rows 3 set search_path = pg_catalog, pg_temp as $$
@@ -969,14 +969,14 @@ comment on type taskq._finding is 'A row of diagnose; place is its place in the 
 
 comment on type taskq._comparison is 'What a queue and task type did in the last 12 samples and in the 1,080 before them.';
 
-create or replace function taskq._now_span() returns interval
+create function taskq._now_span() returns interval
   language sql stable set search_path = pg_catalog, pg_temp as $$
   select greatest(interval '5 seconds', current_setting('taskq.sample_interval')::interval * 12)
 $$;
 
 comment on function taskq._now_span() is 'How long "now" is for diagnose: 12 samples.';
 
-create or replace function taskq._compare(of_queue text, at timestamptz) returns setof taskq._comparison
+create function taskq._compare(of_queue text, at timestamptz) returns setof taskq._comparison
   language sql stable rows 5 set search_path = pg_catalog, pg_temp as $$
   with span as materialized (
     select extract(epoch from taskq._now_span())::double precision as now_seconds,
@@ -1018,7 +1018,7 @@ $$;
 comment on function taskq._compare(text, timestamptz) is
   'What each queue and task type did now and usually, of one queue or (NULL) of all.';
 
-create or replace function taskq._arrivals(of_queue text, at timestamptz)
+create function taskq._arrivals(of_queue text, at timestamptz)
   returns table (arrived bigint, usual double precision, high double precision)
   language sql stable rows 1 set search_path = pg_catalog, pg_temp as $$
   with span as materialized (
@@ -1045,7 +1045,7 @@ $$;
 comment on function taskq._arrivals(text, timestamptz) is
   'How many tasks arrived in a queue now, usually, and in its busier times.';
 
-create or replace function taskq._figure(value double precision) returns text
+create function taskq._figure(value double precision) returns text
   language sql immutable set search_path = pg_catalog, pg_temp as $$
   select case when _figure.value is null then '?'
               when abs(_figure.value) >= 100 then round(_figure.value::numeric)::text
@@ -1055,7 +1055,7 @@ $$;
 
 comment on function taskq._figure(double precision) is 'A number with the digits that matter to people.';
 
-create or replace function taskq._span(seconds double precision) returns text
+create function taskq._span(seconds double precision) returns text
   language sql immutable set search_path = pg_catalog, pg_temp as $$
   select case when _span.seconds is null then '?'
               when _span.seconds < 120 then taskq._figure(_span.seconds) || ' s'
@@ -1065,21 +1065,21 @@ $$;
 
 comment on function taskq._span(double precision) is 'A duration as people say it.';
 
-create or replace function taskq._usually(value double precision, unit text) returns text
+create function taskq._usually(value double precision, unit text) returns text
   language sql immutable set search_path = pg_catalog, pg_temp as $$
   select case when _usually.value is null then 'the usual is not known yet' else 'usually ' || taskq._figure(_usually.value) || _usually.unit end
 $$;
 
 comment on function taskq._usually(double precision, text) is 'What is usual, in words.';
 
-create or replace function taskq._plural(number bigint, one text, many text) returns text
+create function taskq._plural(number bigint, one text, many text) returns text
   language sql immutable set search_path = pg_catalog, pg_temp as $$
   select _plural.number || ' ' || case _plural.number when 1 then _plural.one else _plural.many end
 $$;
 
 comment on function taskq._plural(bigint, text, text) is '1 task, 2 tasks.';
 
-create or replace function taskq._listed(texts text[], at_most integer) returns text
+create function taskq._listed(texts text[], at_most integer) returns text
   language sql immutable set search_path = pg_catalog, pg_temp as $$
   select array_to_string(_listed.texts[1:_listed.at_most], ', ')
          || case when cardinality(_listed.texts) > _listed.at_most
@@ -1090,7 +1090,7 @@ comment on function taskq._listed(text[], integer) is 'The first of a list, and 
 
 comment on type taskq._standing is 'How a queue stands, for diagnose.';
 
-create or replace function taskq._stand(q taskq.queues, types taskq._comparison[], at timestamptz) returns taskq._standing
+create function taskq._stand(q taskq.queues, types taskq._comparison[], at timestamptz) returns taskq._standing
   language sql volatile set search_path = pg_catalog, pg_temp as $$
   select row((_stand.q).queue, (_stand.q).ready, (_stand.q).running, (_stand.q).blocked, (_stand.q).dead, (_stand.q).oldest_ready_age,
              coalesce((_stand.q).oldest_ready_age > p.patience, false), p.patience,
@@ -1107,7 +1107,7 @@ $$;
 comment on function taskq._stand(taskq.queues, taskq._comparison[], timestamptz) is
   'How a queue stands and who works on it.';
 
-create or replace function taskq._find_workers(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
+create function taskq._find_workers(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_gone     record;
@@ -1189,7 +1189,7 @@ $$;
 comment on function taskq._find_workers(taskq._standing, taskq._comparison[], timestamptz) is
   'Findings of diagnose: paused, nobody_claims, claimers_fewer, leases_expire.';
 
-create or replace function taskq._commonest_error(of_queue text, of_type text, since timestamptz)
+create function taskq._commonest_error(of_queue text, of_type text, since timestamptz)
   returns table (error text, number bigint, first_seen_at timestamptz, last_seen_at timestamptz, sample_id bigint)
   language sql stable rows 1 set search_path = pg_catalog, pg_temp as $$
   select x.folded, count(*), min(x.at), max(x.at), (array_agg(x.id order by x.at desc))[1]
@@ -1204,7 +1204,7 @@ $$;
 comment on function taskq._commonest_error(text, text, timestamptz) is
   'The error that a type failed with most since then, numbers and ids folded.';
 
-create or replace function taskq._find_failing(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
+create function taskq._find_failing(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_type   taskq._comparison;
@@ -1251,7 +1251,7 @@ $$;
 comment on function taskq._find_failing(taskq._standing, taskq._comparison[], timestamptz) is
   'Findings of diagnose: type_fails, retry_storm.';
 
-create or replace function taskq._find_slow(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
+create function taskq._find_slow(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_type   taskq._comparison;
@@ -1308,7 +1308,7 @@ $$;
 comment on function taskq._find_slow(taskq._standing, taskq._comparison[], timestamptz) is
   'Findings of diagnose: tasks_slower, tasks_stuck.';
 
-create or replace function taskq._find_arrivals(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
+create function taskq._find_arrivals(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_arrivals record;
@@ -1339,7 +1339,7 @@ $$;
 comment on function taskq._find_arrivals(taskq._standing, taskq._comparison[], timestamptz) is
   'Findings of diagnose: arrivals_rose.';
 
-create or replace function taskq._find_limits(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
+create function taskq._find_limits(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_queue text := (_find_limits.q).queue;
@@ -1385,7 +1385,7 @@ $$;
 comment on function taskq._find_limits(taskq._standing, taskq._comparison[], timestamptz) is
   'Findings of diagnose: limit_holds, rate_holds.';
 
-create or replace function taskq._largest_group(of_queue text)
+create function taskq._largest_group(of_queue text)
   returns table (group_key text, share double precision, oldest_at timestamptz)
   language plpgsql stable rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
@@ -1404,7 +1404,7 @@ $$;
 comment on function taskq._largest_group(text) is
   'The group of a queue that has most blocked tasks, and its share of them.';
 
-create or replace function taskq._first_ready(of_queue text, priority integer, at timestamptz) returns table (id bigint, run_at timestamptz)
+create function taskq._first_ready(of_queue text, priority integer, at timestamptz) returns table (id bigint, run_at timestamptz)
   language sql stable rows 1 set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
   select t.id, t.run_at from taskq.task t
@@ -1415,7 +1415,7 @@ $$;
 
 comment on function taskq._first_ready(text, integer, timestamptz) is 'The first ready task of a lane.';
 
-create or replace function taskq._find_crowding(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
+create function taskq._find_crowding(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_queue  text := (_find_crowding.q).queue;
@@ -1480,7 +1480,7 @@ $$;
 comment on function taskq._find_crowding(taskq._standing, taskq._comparison[], timestamptz) is
   'Findings of diagnose: group_fills, type_fills, starved.';
 
-create or replace function taskq._find_backlog(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
+create function taskq._find_backlog(q taskq._standing, types taskq._comparison[], at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_sum record;
@@ -1502,7 +1502,7 @@ $$;
 comment on function taskq._find_backlog(taskq._standing, taskq._comparison[], timestamptz) is
   'Findings of diagnose: falling_behind.';
 
-create or replace function taskq._find_keeper() returns setof taskq._finding
+create function taskq._find_keeper() returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_now    timestamptz := clock_timestamp();  -- as the duties are timed
@@ -1541,7 +1541,7 @@ $$;
 
 comment on function taskq._find_keeper() is 'Findings of diagnose: keeper_off, keeper_late.';
 
-create or replace function taskq._find_vacuum() returns setof taskq._finding
+create function taskq._find_vacuum() returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_held  record;
@@ -1562,7 +1562,7 @@ $$;
 
 comment on function taskq._find_vacuum() is 'Findings of diagnose: vacuum_held.';
 
-create or replace function taskq._load_of(from_at timestamptz, until_at timestamptz)
+create function taskq._load_of(from_at timestamptz, until_at timestamptz)
   returns table (seconds double precision, claims bigint, claim_p50 double precision, claim_p95 double precision, high_p50 double precision,
                  wal double precision, commits double precision, cache double precision, task_blocks double precision)
   language sql stable rows 1 set search_path = pg_catalog, pg_temp as $$
@@ -1587,7 +1587,7 @@ $$;
 comment on function taskq._load_of(timestamptz, timestamptz) is
   'How long claims took in that time, and how fast the server''s counters rose: WAL, transactions, the cache for tasks.';
 
-create or replace function taskq._claims_held_by() returns table (why text, advice text)
+create function taskq._claims_held_by() returns table (why text, advice text)
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_found record;
@@ -1621,7 +1621,7 @@ $$;
 
 comment on function taskq._claims_held_by() is 'What can be seen now of why claims are slow.';
 
-create or replace function taskq._find_load(at timestamptz) returns setof taskq._finding
+create function taskq._find_load(at timestamptz) returns setof taskq._finding
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
   v_span     interval := taskq._now_span();
@@ -1680,7 +1680,7 @@ $$;
 
 comment on function taskq._find_load(timestamptz) is 'Findings of diagnose: claims_slower, outgrowing.';
 
-create or replace function taskq._is_known(of_queue text) returns boolean
+create function taskq._is_known(of_queue text) returns boolean
   language sql stable set search_path = pg_catalog, pg_temp as $$
   select exists (select from taskq.queue q where q.name = _is_known.of_queue)
       or exists (select from taskq.task t where t.queue = _is_known.of_queue)
@@ -1690,7 +1690,7 @@ $$;
 
 comment on function taskq._is_known(text) is 'Whether a queue has settings, or has or had tasks.';
 
-create or replace function taskq._findings(of_queue text) returns setof taskq._finding
+create function taskq._findings(of_queue text) returns setof taskq._finding
   language plpgsql volatile rows 5 set search_path = pg_catalog, pg_temp as $$
 declare
   v_now    timestamptz := taskq._now();
@@ -1736,7 +1736,7 @@ $$;
 
 comment on function taskq._findings(text) is 'All findings about a queue, or (NULL) about all, and about the database.';
 
-create or replace function taskq.diagnose(queue text = null)
+create function taskq.diagnose(queue text = null)
   returns table (rank bigint, queue text, severity text, finding text, cause text, evidence text, facts jsonb, advice text)
   language sql volatile security definer rows 5 set search_path = pg_catalog, pg_temp as $$
   with found as materialized (
@@ -1755,7 +1755,7 @@ $$;
 comment on function taskq.diagnose is
   'What is wrong with a queue, or (NULL) with all of them: ranked findings, each with severity, cause, evidence (now against the usual of the last hours) and advice. One row "nothing found" if all is well, none for a queue that nobody knows.';
 
-create or replace view taskq.overview as
+create view taskq.overview as
   with clock as materialized (
     select taskq._view_time() as at
   ), lately as materialized (
@@ -1812,7 +1812,7 @@ comment on column taskq.overview.empty_in is 'When nothing is ready any more, if
 
 comment on column taskq.overview.note is 'paused, limit full, and alerts that nobody has acknowledged.';
 
-create or replace function taskq._metrics_tasks()
+create function taskq._metrics_tasks()
   returns table (
     queue text, task_type text,
     ready_tasks bigint, scheduled_tasks bigint, running_tasks bigint, blocked_tasks bigint, dead_letters bigint,
@@ -1903,7 +1903,7 @@ $$;
 comment on function taskq._metrics_tasks() is
   'For monitoring, of each queue and task type: what is there, and since the server started what happened and how long it took. The columns _total and _seconds are NULL where the library is not preloaded.';
 
-create or replace function taskq._metrics_queues()
+create function taskq._metrics_queues()
   returns table (queue text, oldest_ready_age_seconds double precision, paused integer, workers bigint)
   language sql volatile security definer rows 50
   set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -1924,7 +1924,7 @@ $$;
 comment on function taskq._metrics_queues() is
   'For monitoring, of each queue (the first 100 by name): the age of its oldest ready task, whether it is paused, and how many workers asked for its tasks in the last 30 seconds (NULL without a keeper).';
 
-create or replace function taskq._metrics_alerts()
+create function taskq._metrics_alerts()
   returns table (kind text, queue text, open bigint, acknowledged bigint)
   language sql stable security definer rows 10
   set search_path = pg_catalog, pg_temp as $$
@@ -1937,7 +1937,7 @@ $$;
 comment on function taskq._metrics_alerts() is
   'For monitoring: the alerts that are not cleared, by kind and queue (empty: the database).';
 
-create or replace function taskq._metrics_duties()
+create function taskq._metrics_duties()
   returns table (duty text, last_success_timestamp_seconds double precision, failing integer)
   language sql stable security definer rows 10
   set search_path = pg_catalog, pg_temp as $$
@@ -1948,7 +1948,7 @@ $$;
 comment on function taskq._metrics_duties() is
   'For monitoring: when the last round of each duty of the keeper went well (0: never), and whether the last one failed.';
 
-create or replace function taskq._metrics_database()
+create function taskq._metrics_database()
   returns table (version text, keeper_running integer, counts_exact integer, vacuum_held_seconds double precision)
   language sql volatile security definer rows 1
   set search_path = pg_catalog, pg_temp as $$
@@ -1964,14 +1964,14 @@ $$;
 comment on function taskq._metrics_database() is
   'For monitoring: the version, whether a keeper is at work, whether the counts are exact, and for how long something has held back vacuum.';
 
-create or replace function taskq.metrics() returns text
+create function taskq.metrics() returns text
   language c volatile security definer set search_path = pg_catalog, pg_temp
   as 'MODULE_PATHNAME', 'taskq_metrics';
 
 comment on function taskq.metrics is
   'Figures of queues, task types, alerts and the keeper in the text format of Prometheus.';
 
-create or replace function taskq._board_curve(since timestamptz, until timestamptz, steps integer)
+create function taskq._board_curve(since timestamptz, until timestamptz, steps integer)
   returns table (at timestamptz, queue text, ready bigint, is_known boolean)
   language sql stable security definer rows 1000
   set search_path = pg_catalog, pg_temp
@@ -2006,7 +2006,7 @@ $$;
 comment on function taskq._board_curve(timestamptz, timestamptz, integer) is
   'How many tasks of each queue were ready at so many moments in that time. A moment without tasks has one row without a queue, which says whether that is known.';
 
-create or replace function taskq._board_pairs(since timestamptz)
+create function taskq._board_pairs(since timestamptz)
   returns table (queue text, task_type text, enqueued double precision, started double precision, succeeded double precision,
                  failed double precision, ended double precision,
                  waiting_p50 double precision, waiting_p95 double precision, run_p50 double precision, run_p95 double precision)
@@ -2027,7 +2027,7 @@ $$;
 comment on function taskq._board_pairs(timestamptz) is
   'What each queue and task type did since that moment, by the samples.';
 
-create or replace function taskq._board_start_rates(now timestamptz)
+create function taskq._board_start_rates(now timestamptz)
   returns table (queue text, rate double precision)
   language sql stable security definer rows 50
   set search_path = pg_catalog, pg_temp
@@ -2054,7 +2054,7 @@ $$;
 comment on function taskq._board_start_rates(timestamptz) is
   'How many tasks a second the workers take from each queue while it has a backlog, by the samples of the last 15 minutes.';
 
-create or replace function taskq._board_running(now timestamptz)
+create function taskq._board_running(now timestamptz)
   returns table (id bigint, queue text, task_type text, worker text, claimed_at timestamptz, lease_expires_at timestamptz,
                  attempt integer, cancel_requested boolean)
   language sql volatile security definer rows 100
@@ -2099,7 +2099,7 @@ $$;
 comment on function taskq._board_running(timestamptz) is
   'Running tasks, 1,000 at most, as far as a bounded search finds them.';
 
-create or replace function taskq._board() returns jsonb
+create function taskq._board() returns jsonb
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set jit = off set max_parallel_workers_per_gather = 0 as $$
 declare
@@ -2198,7 +2198,7 @@ $$;
 comment on function taskq._board() is
   'Everything that the board shows, as one object. For dashboard.';
 
-create or replace function taskq.dashboard() returns text
+create function taskq.dashboard() returns text
   language c volatile security definer set search_path = pg_catalog, pg_temp
   as 'MODULE_PATHNAME', 'taskq_dashboard';
 
@@ -2287,7 +2287,7 @@ $$;
 comment on function taskq.grant_reader is
   'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose, health, metrics and dashboard.';
 
-create or replace function taskq._grant_again() returns void
+create function taskq._grant_again() returns void
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   perform taskq._grant_part(g.part, r.oid::regrole)

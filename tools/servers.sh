@@ -34,12 +34,15 @@ wheel() {   # FOLDER of the package
 
 # The packages of another Debian, unpacked and not installed, with the C library they were built for.
 debian() {   # SUITE
-    local suite=$1 apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg packages package
+    local suite=$1 apt mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg packages package
     [[ -e $keyring ]] || die "PostgreSQL $PG comes from Debian's packages: install it by other means, and set PG_CONFIG"
     say "fetching PostgreSQL $PG from Debian $suite (a minute)"
     mkdir -p "$work"/{lists,cache/archives}/partial "$work/root"
     : > "$work/status"
-    echo "deb [signed-by=$keyring] http://deb.debian.org/debian $suite main" > "$work/sources.list"
+    # from where this system's own packages come
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | sort -u | head -n 1)
+    [[ -n $mirror ]] || die "apt knows no place for packages: set one up, or set PG_CONFIG to a PostgreSQL $PG"
+    echo "deb [signed-by=$keyring] $mirror $suite main" > "$work/sources.list"
     apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
          -o "Dir::State::Lists=$work/lists" -o "Dir::State::Status=$work/status" -o "Dir::Cache=$work/cache"
          -o Debug::NoLocking=true -o "APT::Sandbox::User=$(id -un)" -o Acquire::Languages=none -o APT::Install-Recommends=false)

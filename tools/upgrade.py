@@ -11,8 +11,8 @@ How upgrades are made:
    function that has to be dropped. It runs first, and once, on the tables as the old version left them.
 3. This script compares the frozen install script with the one that a build has just made. It writes the
    hand-written part, then, in the order of the new install script: new tables, sequences, indexes and
-   triggers; every function, procedure and view that is new or differs, as CREATE OR REPLACE (after
-   a DROP if its arguments or its result changed); comments; what pg_dump is to take along. It ends by
+   triggers; every function, procedure and view that is new, or after a DROP if its arguments or its result changed,
+   and as CREATE OR REPLACE those that differ; comments; what pg_dump is to take along. It ends by
    closing to PUBLIC what it has made, and granting again (taskq._grant_again).
 4. It lists what is left, such as a changed CREATE TABLE: that must be in the hand-written part. Whether it
    is, and is right, says the server test `update`: it updates a database of the old version and compares
@@ -139,7 +139,9 @@ def upgrade(old, new, by_hand):
                 continue
             if dropped or statement.key not in before:
                 made.add(statement.name)
-            changes.append(re.sub(r"^create (or replace )?", "create or replace ", statement.text) + ";")
+            # What is new must not take over something that is there already.
+            create = "create " if statement.name in made or dropped else "create or replace "
+            changes.append(re.sub(r"^create (or replace )?", create, statement.text) + ";")
             if statement.name in made:
                 closed.append(statement)
         elif statement.kind == "comment":

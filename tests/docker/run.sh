@@ -32,7 +32,7 @@ make_base() {
     container=$(bah from scratch)
     root=$(bah mount "$container")
     debootstrap --variant=minbase --include="postgresql-$PG,gosu,ca-certificates" "$suite" "$root" \
-        http://deb.debian.org/debian > "$work/debootstrap.log" 2>&1 || { tail "$work/debootstrap.log" >&2; die "debootstrap failed"; }
+        > "$work/debootstrap.log" 2>&1 || { tail "$work/debootstrap.log" >&2; die "debootstrap failed"; }
     cp tests/docker/official/docker-entrypoint.sh "$root/usr/local/bin/"
     bah config --env "PG_MAJOR=$PG" --env PGDATA=/var/lib/postgresql/data --env LANG=C.UTF-8 --stop-signal SIGINT \
         --env "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/postgresql/$PG/bin" \

@@ -1,8 +1,8 @@
 """pgspot over SQL scripts: what an install or upgrade script must not do, because superusers run it.
 
-Two things that pgspot 0.9.4 cannot read are shown to it in other words. Bodies in the standard's form
+Three things that pgspot 0.9.4 cannot read are shown to it in other words. Bodies in the standard's form
 (`return ...`) are parsed while the script runs, with the script's search_path: it sees a query there. And its
-parser knows no tables, so variables of a table's type are records.
+parser knows no tables, so variables of a table's type are records. It reads what RETURN NEXT gives as a query.
 """
 
 import re
@@ -24,7 +24,8 @@ def visit(self, ancestors, node):
         return None
     for option in node.options:
         if option.defname == "as":
-            option.arg[0].sval = TABLE_TYPE.sub(r"\1record;", option.arg[0].sval)
+            body = TABLE_TYPE.sub(r"\1record;", option.arg[0].sval)
+            option.arg[0].sval = body.replace("return next row(", "return query select row(")
     return visit_function(self, ancestors, node)
 
 
