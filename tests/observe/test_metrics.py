@@ -1,13 +1,16 @@
 """taskq.metrics() itself: its form, and whether it says what is there."""
 
+import pathlib
 import re
 import subprocess
+import tomllib
 import unittest
 
 import psycopg
 
 import stage
 
+VERSION = tomllib.loads((pathlib.Path(__file__).parents[2] / "Cargo.toml").read_text())["package"]["version"]
 SAMPLE = re.compile(r'^([a-z_]+)(?:\{(.*)\})? ([-+.\deInf]+)$')
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
@@ -94,7 +97,7 @@ class Form(unittest.TestCase):
         self.assertEqual(of(samples, "taskq_queue_paused", queue="newsletter"), 1)
         self.assertEqual(of(samples, "taskq_queue_paused", queue="mail"), 0)
         self.assertEqual(of(samples, "taskq_workers_asking", queue="newsletter"), 0)
-        self.assertEqual(of(samples, "taskq_database_keeper_running", version="0.1.0"), 1)
+        self.assertEqual(of(samples, "taskq_database_keeper_running", version=VERSION), 1)
         age = of(samples, "taskq_queue_oldest_ready_age_seconds", queue="mail")
         assert age is not None
         self.assertTrue(0 < age < 600, age)
@@ -198,7 +201,7 @@ class Bounds(unittest.TestCase):
             stage.eventually("the keeper has left", lambda: not stage.value(
                 conn, "select count(*) from pg_stat_activity where backend_type = 'taskq keeper' and datname = 'keeperless'"))
             samples = metrics(conn)
-            self.assertEqual(of(samples, "taskq_database_keeper_running", version="0.1.0"), 0)
+            self.assertEqual(of(samples, "taskq_database_keeper_running", version=VERSION), 0)
             self.assertEqual(of(samples, "taskq_ready_tasks", queue="q", task_type="t"), 3)
             self.assertEqual(of(samples, "taskq_scheduled_tasks", queue="q", task_type="t"), 2)
             self.assertIsNone(of(samples, "taskq_workers_asking", queue="q"))

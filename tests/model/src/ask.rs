@@ -13,6 +13,8 @@ impl Machine {
         Ok(match verb {
             Verb::Enqueue(new) => Answer::Id(self.enqueue(new)?.0),
             Verb::EnqueueMany(new) => {
+                // All are checked before one is stored.
+                new.iter().try_for_each(NewTask::check)?;
                 let before = self.clone();
                 let all: Result<Vec<_>, _> = new.iter().map(|new| self.enqueue(new)).collect();
                 Answer::Enqueued(all.inspect_err(|_| *self = before)?)

@@ -275,9 +275,12 @@ fn claimed(
         last = Some(place(task));
     }
     let asked = |task: &&Task| queues.is_none_or(|queues| queues.contains(&task.queue));
-    // What may start only since the claim took a lease back may have to wait for the next one.
-    let since = |task: &&Task| !before.may_start(&before.tasks[&task.id]);
-    for left in after.tasks.values().filter(asked).filter(|task| after.may_start(task) && !since(task)) {
+    // A claim that has taken a lease back made room on the way: what may start only since may have to wait for
+    // the next one.
+    let goes_on =
+        |task: &Task| after.tasks.get(&task.id).is_some_and(|now| now.runs() && now.token == task.token);
+    let took_back = before.tasks.values().any(|task| task.runs() && !goes_on(task));
+    for left in after.tasks.values().filter(asked).filter(|task| after.may_start(task) && !took_back) {
         let behind = rows.len() == n as usize && last < Some(place(left));
         hold!(behind || n == 0, "task {} could have been claimed", left.id);
     }

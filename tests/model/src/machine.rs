@@ -161,9 +161,7 @@ impl Machine {
         };
         let priority = new.priority.or(settings.priority).unwrap_or(0);
         let max_retries = new.max_retries.or(settings.max_retries).unwrap_or(3);
-        if !(-100..=100).contains(&priority) || max_retries < 0 || matches!(new.when, When::Delay(..0)) {
-            return Err(INVALID);
-        }
+        new.check()?;
         if let Some(unique) = &new.unique {
             if let Some(holder) = self.key(new.task_type, unique.key).map(|key| key.id) {
                 let state = self.tasks.get(&holder).map(|task| task.state.clone());

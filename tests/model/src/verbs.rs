@@ -1,5 +1,7 @@
 //! The language of the machine: what callers ask, and what is answered. Named like the SQL functions.
 
+use crate::machine::{INVALID, Refused};
+
 /// Of types, queues, keys, groups and the like: histories use a few fixed ones.
 pub type Name = &'static str;
 pub type Id = u32;
@@ -55,6 +57,15 @@ pub struct NewTask {
     pub max_retries: Option<i32>,
     pub unique: Option<Unique>,
     pub group: Option<Name>,
+}
+
+impl NewTask {
+    /// Whether its arguments are valid at all, whatever is stored.
+    pub fn check(&self) -> Result<(), Refused> {
+        let in_range = self.priority.is_none_or(|priority| (-100..=100).contains(&priority));
+        let retries = self.max_retries.is_none_or(|retries| retries >= 0);
+        if in_range && retries && !matches!(self.when, When::Delay(..0)) { Ok(()) } else { Err(INVALID) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

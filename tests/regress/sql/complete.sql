@@ -81,12 +81,12 @@ select taskq.complete(:id, test.token(:id));
 select attempt, state from taskq.finished where queue = 'late';
 
 -- the effect of a stale worker rolls back with its complete
-create temp table effect (n int);
+create table test.effect (n int);
 begin;
-insert into effect values (1);
+insert into test.effect values (1);
 select taskq.complete(:id, :token);
 commit;
-select count(*) from effect;
+select count(*) from test.effect;
 
 -- after a cancel request complete still succeeds
 select test.keyed('asked') as id \gset

@@ -51,13 +51,13 @@ select taskq.once('s', 'month', '1 month');
 select expires_at - seen_at as kept from taskq.once_key where key = 'month';
 
 -- as the guard of an effect: the effect is made once, however often the task runs
-create temp table effect (n int);
+create table test.effect (n int);
 select taskq.enqueue('pay', max_retries => 5) as id \gset
 create function test.work(id bigint, token bigint, go_wrong boolean) returns text language plpgsql as $$
 begin
   begin
     if taskq.once('pay', work.id::text) then
-      insert into effect values (1);
+      insert into test.effect values (1);
     end if;
     if work.go_wrong then raise exception 'no'; end if;
     perform taskq.complete(work.id, work.token);
@@ -68,6 +68,6 @@ begin
 end
 $$;
 select test.work(c.id, c.token, true) from taskq.claim() c;
-select count(*) from effect;
+select count(*) from test.effect;
 select test.work(c.id, c.token, false) from taskq.claim() c;
-select count(*) from effect;
+select count(*) from test.effect;

@@ -112,9 +112,12 @@ fn stored(machine: &Machine, known: &Known, parked: &BTreeSet<i64>) -> BTreeSet<
         ));
     }
     for (name, queue) in &machine.queues {
-        let tokens = queue.tokens.iter().filter(|free_at| **free_at > machine.now);
+        let mut tokens: Vec<_> = queue.tokens.iter().filter(|free_at| **free_at > machine.now).collect();
+        tokens.sort();
+        // (several may be free again at the same moment)
         rows.extend(
             tokens
+                .into_iter()
                 .enumerate()
                 .map(|(at, free_at)| format!("used token: of {name} until {free_at}{}", " ".repeat(at))),
         );

@@ -51,7 +51,9 @@ select 'slot', s.task_id, null, null, null, format('of %s', s.queue) from taskq.
 union all
 select 'turn', g.task_id, null, null, null, format('of %s in %s', g.group_key, g.queue) from taskq.group_turn g where g.task_id is not null
 union all
-select 'used token', null, null, null, null, format('of %s until %s', r.queue, extract(epoch from r.free_at)::bigint - $1)
+select 'used token', null, null, null, null,
+       format('of %s until %s', r.queue, extract(epoch from r.free_at)::bigint - $1)
+         || repeat(' ', (row_number() over (partition by r.queue order by r.free_at))::int - 1)
   from taskq.rate_token r where r.free_at > taskq._now()
 union all
 select 'queue', null, null, null, null,
