@@ -179,6 +179,10 @@ impl Claim<'_> {
                 behind = BEFORE_ALL;
                 continue;
             }
+            if let Some(untried) = dropped.untried {
+                // Should those before it be gone, it comes next, and not what is behind it.
+                candidates.retain(|candidate| (candidate.run_at, candidate.id) <= untried);
+            }
             let beyond = self.limit_to_permits(spi, &mut candidates, missing)?;
             let cut = held.cut_to_size(&mut candidates);
             match candidates.last() {

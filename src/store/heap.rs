@@ -10,6 +10,7 @@
 //! leaves them to the end of the transaction, which gives back what they hold.
 #![allow(unsafe_code)]
 
+use super::columns::{COLUMNS, Column, Values};
 use crate::config;
 use crate::failure::{Failure, Outcome};
 use crate::statement::{Snapshot, Spi, internal};
@@ -20,39 +21,6 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// The columns of `taskq.task`, in their order (a test compares them with the table's).
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(i16)]
-#[allow(dead_code)] // some are never used, but must be counted
-pub enum Column {
-    Id = 1,
-    Queue,
-    Priority,
-    RunAt,
-    State,
-    Token,
-    Attempt,
-    MaxRetries,
-    LeaseExpiresAt,
-    ClaimedAt,
-    Worker,
-    CancelRequestedAt,
-    EnqueuedAt,
-    RedrivenAt,
-    Bytes,
-    TaskType,
-    UniqueKey,
-    UniqueUntil,
-    GroupKey,
-    CancelReason,
-    Payload,
-    Headers,
-    Progress,
-    Errors,
-}
-
-pub const COLUMNS: usize = Column::Errors as usize;
-
 /// The columns of the larger index.
 const MOST_KEYS: usize = 4;
 
@@ -62,9 +30,6 @@ impl Column {
         self as usize - 1
     }
 }
-
-/// The values of a row, in the order of the columns.
-pub type Values = [Option<Datum>; COLUMNS];
 
 /// One of the two indexes.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Reading the lanes: which have something due, and what a claim may take from them.
 
-use super::heap::{Column, Is, Key, Lock, Scan, TaskTable};
+use super::columns::Column;
+use super::heap::{Is, Key, Lock, Scan, TaskTable};
 use super::statements::{CLAIM_CANDIDATES, CLAIM_PROBE};
 use crate::config::Config;
 use crate::failure::Outcome;

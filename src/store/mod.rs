@@ -4,6 +4,7 @@
 //! to the table without PostgreSQL's executor (see `heap`). Callers must not assume how it is done (that
 //! a claim begins at a lane's first entry, say).
 
+mod columns;
 mod ends;
 mod heap;
 mod lanes;
@@ -11,7 +12,7 @@ mod lanes;
 mod statements;
 mod taken;
 
-pub use heap::Column;
+pub use columns::Column;
 pub use lanes::{Candidate, From, Lane, candidates, claimable, due_lanes, has_free_task, next_lane};
 pub use taken::{Claimer, Taken, take};
 
@@ -106,7 +107,7 @@ pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcom
     } else {
         let begin =
             [(Column::State, arg("waiting")), (Column::Token, arg(0i64)), (Column::Attempt, arg(0i32))];
-        let mut row: heap::Values = [None; heap::COLUMNS];
+        let mut row: columns::Values = [None; columns::COLUMNS];
         for (column, value) in given.into_iter().chain(begin) {
             row[column.at()] = value;
         }

@@ -1,7 +1,7 @@
 //! Taking tasks: the rows that a claim marks as running.
 
-use super::heap::{self, Column, Lock, Locking, TaskTable, Values};
-use super::heap::{Is, Key};
+use super::columns::{Column, Values};
+use super::heap::{self, Is, Key, Lock, Locking, TaskTable};
 use super::statements::CLAIM_UPDATE;
 use crate::changes::{self, Place};
 use crate::config::Config;

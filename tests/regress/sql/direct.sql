@@ -5,7 +5,7 @@
 \set begin :here '/begin.sql'
 \i :begin
 \set ECHO all
--- the library counts on these columns, in this order (enum Column in src/store/heap.rs)
+-- the library counts on these columns, in this order (enum Column in src/store/columns.rs)
 select string_agg(a.attname, ' ' order by a.attnum) as columns
   from pg_attribute a where a.attrelid = 'taskq.task'::regclass and a.attnum > 0;
 -- what is written without a statement holds the table's constraints

@@ -360,3 +360,14 @@ select count(*) as turns from taskq.group_turn;
 
 -- a dump has both tables
 select extconfig @> array['taskq.group_turn'::regclass::oid, 'taskq.parked'::regclass::oid] as dumped from pg_extension where extname = 'taskq';
+
+-- a task that ends in the claim, because its lease is over, gives its place to the next one, though that has a group
+select test.clear() \gset ignored_
+select taskq.enqueue('first', queue => 'o') as first \gset
+select taskq.enqueue('grouped', queue => 'o', group_key => 'g') is not null as stored;
+select taskq.enqueue('later', queue => 'o') is not null as stored;
+select c.task_type from taskq.claim(1, array['o'], lease => '1 s') c;
+select taskq.cancel(:first);
+select test.pass('1 s');
+select c.task_type from taskq.claim(1, array['o']) c;
+select c.task_type from taskq.claim(9, array['o']) c;
