@@ -22,7 +22,7 @@ npm ci --prefix "$work" --silent --no-audit --no-fund --ignore-scripts
 
 # The tests that need no session of their own between two transactions: psql keeps one client's transactions on
 # one server connection, which is never reset, so what a test SETs is set back by the next one's first lines.
-TESTS='enqueue enqueue_many claim complete fail extend release cancel once unique redrive purge json d07_long_names d08_name_injection configure views'
+TESTS='enqueue enqueue_many claim complete fail extend release cancel once unique redrive purge json d07_long_names configure views'
 pg_config=$(system_pg_config)
 contract() {   # runs pg_regress through the pooler
     "$(dirname "$("$pg_config" --pgxs)")/../test/regress/pg_regress" --inputdir="$ROOT/tests/regress" --outputdir="$work" \
