@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 /// Of the stage in `make test`.
-const SHORT_RUNS: u64 = 4;
+const SHORT_RUNS: u64 = 3;
 /// Seconds of a run of the long soak.
 const LONG_RUN: u64 = 240;
 
