@@ -180,8 +180,11 @@ impl Claim<'_> {
                 continue;
             }
             if let Some(untried) = dropped.untried {
-                // Should those before it be gone, it comes next, and not what is behind it.
-                candidates.retain(|candidate| (candidate.run_at, candidate.id) <= untried);
+                // Should those before it be gone, it comes next, and not a task without a group behind it. (Those that
+                // have one, and are still here, have their turn.)
+                candidates.retain(|candidate| {
+                    candidate.group_key.is_some() || (candidate.run_at, candidate.id) <= untried
+                });
             }
             let beyond = self.limit_to_permits(spi, &mut candidates, missing)?;
             let cut = held.cut_to_size(&mut candidates);
