@@ -452,6 +452,19 @@ begin
 end
 $$;
 
+create or replace function taskq._duty_wake() returns bigint
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  -- After a failure: a queue of notifications that was full stays full, though nobody holds it up any more, until
+  -- somebody moves its tail; this does.
+  if exists (select from taskq.duty d where d.name = 'wake' and d.error is not null) then
+    perform pg_notification_queue_usage();
+  end if;
+  perform taskq._wake();
+  return 0;  -- it changes no rows, and leaves nothing to do for another round
+end
+$$;
+
 create or replace procedure taskq.maintain()
   language plpgsql as $$
 declare
