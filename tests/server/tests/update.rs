@@ -88,7 +88,7 @@ fn old(name: &str) -> Database<'static> {
     let mut postgres = SERVER.connect("postgres");
     for role in ROLES {
         postgres.run(&format!(
-            "do $$ begin create role {role}; exception when duplicate_object then null; end $$"
+            "do $$ begin create role {role}; exception when duplicate_object or unique_violation then null; end $$"
         ));
     }
     let database = SERVER.empty_database(name);
