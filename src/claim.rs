@@ -12,7 +12,7 @@ use crate::lease;
 use crate::permits::Permits;
 use crate::sql_functions;
 use crate::statement::Spi;
-use crate::store::{self, Candidate, Claimer, Column, Finish, From, Lane, Taken};
+use crate::store::{self, Candidate, Claimer, Column, Finish, Lane, Reading, Taken};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
 use std::cell::RefCell;
@@ -116,13 +116,13 @@ impl Claim<'_> {
         if self.by.config.paused.contains(queue) {
             return Ok(());
         }
-        let mut above = None;
+        let mut below = None;
         loop {
             let asked = self.wanted - held.count + SPARE;
-            let Some((lane, page)) = store::next_lane(spi, queue, above, self.by.now, asked)? else {
+            let Some((lane, page)) = store::next_lane(spi, queue, below, self.by.now, asked)? else {
                 return Ok(());
             };
-            above = Some(lane.priority);
+            below = Some(lane.priority);
             let go_on = self.claim_level(spi, &[lane], page, held)?;
             held.give_out(rows);
             if !go_on {
@@ -155,7 +155,7 @@ impl Claim<'_> {
             let mut candidates = match first_page.take() {
                 Some(page) => page,
                 None => {
-                    let from = From { queues: &queues, priority, behind, grouped };
+                    let from = Reading { queues: &queues, priority, behind, grouped };
                     store::candidates(spi, &from, self.by.now, asked)?
                 }
             };

@@ -135,7 +135,7 @@ pub struct Candidate {
 }
 
 /// Where a claim reads on in its lanes.
-pub struct From<'a> {
+pub struct Reading<'a> {
     pub queues: &'a [String],
     pub priority: i32,
     /// Behind this place (run_at and id).
@@ -145,7 +145,7 @@ pub struct From<'a> {
 }
 
 /// The next candidates of these queues at one priority, in the order of claims.
-pub fn candidates(spi: &Spi, from: &From, now: Moment, at_most: usize) -> Outcome<Vec<Candidate>> {
+pub fn candidates(spi: &Spi, from: &Reading, now: Moment, at_most: usize) -> Outcome<Vec<Candidate>> {
     if !from.grouped {
         let table = TaskTable::open(spi, Lock::Read)?;
         let mut scan = table.in_order()?;
@@ -188,7 +188,7 @@ pub fn candidates(spi: &Spi, from: &From, now: Moment, at_most: usize) -> Outcom
 fn read_lane(
     scan: &mut Scan,
     queue: &str,
-    from: &From,
+    from: &Reading,
     now: Moment,
     at_most: usize,
     found: &mut Vec<Candidate>,
@@ -241,7 +241,7 @@ fn read_candidate(scan: &Scan, queue: &str, now: Moment, found: &mut Vec<Candida
 
 /// How many tasks of a lane a claim could take, counted up to `at_most`.
 pub fn claimable(spi: &Spi, lane: &Lane, now: Moment, at_most: usize) -> Outcome<usize> {
-    let from = From {
+    let from = Reading {
         queues: std::slice::from_ref(&lane.queue),
         priority: lane.priority,
         behind: (lane.first.0, lane.first.1 - 1),

@@ -13,7 +13,7 @@ mod statements;
 mod taken;
 
 pub use columns::Column;
-pub use lanes::{Candidate, From, Lane, candidates, claimable, due_lanes, has_free_task, next_lane};
+pub use lanes::{Candidate, Lane, Reading, candidates, claimable, due_lanes, has_free_task, next_lane};
 pub use taken::{Claimer, Taken, take};
 
 pub use ends::{Failed, Finish, Leased, bury, finish, lock_expired, lock_leases, release, requeue};
