@@ -13,6 +13,7 @@ mod checks;
 mod clock;
 mod config;
 mod cron;
+mod effort;
 mod failure;
 mod figures;
 mod fold;

@@ -9,6 +9,7 @@ use crate::changes;
 use crate::checks;
 use crate::clock;
 use crate::config;
+use crate::effort::Effort;
 use crate::failure::Outcome;
 use crate::lease;
 use crate::sql_functions;
@@ -27,11 +28,11 @@ sql_functions! {
 const REMEMBERED: usize = 20_000;
 /// After so many seconds tasks whose lease is over, but that others had locked, are tried again.
 const LOCKED_AGAIN: f64 = 1.0;
-/// A search rests so many times as long as it took: 65 is 1.5 % of a core. But no longer than a minute.
+/// A search rests so many times as long as it cost: 65 is 1.5 % of a core. But no longer than a minute.
 const REST: u32 = 65;
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Without a hint the table is searched by the next round after this time all the same (a lease that a prepared
-/// transaction gave has no hint), if the last search has rested so many times as long as it took.
+/// transaction gave has no hint), if the last search has rested so many times as long as it cost.
 const SEARCH_AGAIN: Duration = Duration::from_secs(29);
 const QUIET_REST: u32 = 200;
 
@@ -42,7 +43,7 @@ struct Seen {
     /// Leases that end after this moment are not all among them.
     until: Moment,
     searched_at: Instant,
-    took: Duration,
+    cost: Duration,
 }
 
 thread_local! {
@@ -69,13 +70,13 @@ pub fn next_look(hint: Moment, now: Moment) -> Moment {
 impl Seen {
     /// How long no search is to begin.
     fn rest(&self) -> Duration {
-        (self.took * REST).min(LONGEST_REST).saturating_sub(self.searched_at.elapsed())
+        (self.cost * REST).min(LONGEST_REST).saturating_sub(self.searched_at.elapsed())
     }
 
     /// Whether the table must be searched again.
     fn is_outdated(&self, hint: Moment, now: Moment) -> bool {
         let due = hint.min(self.until) <= now && self.rest().is_zero();
-        due || self.searched_at.elapsed() > SEARCH_AGAIN.max(self.took * QUIET_REST)
+        due || self.searched_at.elapsed() > SEARCH_AGAIN.max(self.cost * QUIET_REST)
     }
 
     /// Takes out the tasks whose lease should be over, so many at most.
@@ -124,23 +125,23 @@ fn recover(call: &Call) -> Outcome<Datum> {
 }
 
 fn search() -> Outcome<Seen> {
-    let searched_at = Instant::now();
+    let (searched_at, effort) = (Instant::now(), Effort::begin());
     // A lease that begins from here on lowers the hint; one that began before is seen by the search,
     // or lowers it when it is committed.
     changes::lease_search_begins();
     let mut ends = Spi::run_freely(|spi| store::lease_ends(spi, REMEMBERED))?;
     let until = if ends.len() < REMEMBERED { None } else { ends.last().map(|(at, _)| *at) };
     ends.reverse();
-    Ok(Seen { ends, until: until.unwrap_or(Moment::INFINITY), searched_at, took: searched_at.elapsed() })
+    Ok(Seen { ends, until: until.unwrap_or(Moment::INFINITY), searched_at, cost: effort.cost() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(ends: &[i64], took: Duration) -> Seen {
+    fn seen(ends: &[i64], cost: Duration) -> Seen {
         let ends = ends.iter().rev().map(|at| (Moment(*at), *at)).collect();
-        Seen { ends, until: Moment::INFINITY, searched_at: Instant::now(), took }
+        Seen { ends, until: Moment::INFINITY, searched_at: Instant::now(), cost }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! its change of the figures. Such a moment is waited for, not for long: what is due must be told.
 
 use crate::changes;
+use crate::effort::Effort;
 use crate::failure::Outcome;
 use crate::shared::text::Name;
 use crate::shared::{self, Locked, figure};
@@ -28,8 +29,8 @@ const TRY_AGAIN: Duration = Duration::from_micros(200);
 /// seldom: somebody may have changed the table by hand, or restored a dump into it.
 const RECOUNT_INEXACT: f64 = 30.0;
 const RECOUNT: f64 = 600.0;
-/// But not before the count has rested so many times as long as it took: 100 is 1 % of a core.
-const REST: f64 = 100.0;
+/// But not before the count has rested so many times as long as it cost: 100 is 1 % of a core.
+const REST: u32 = 100;
 /// Clocks are set back by less than so many seconds without a reason to count again.
 const CLOCK_SLACK: f64 = 1.0;
 
@@ -117,7 +118,7 @@ fn move_due(now: Moment) -> Outcome<()> {
 
 fn count_all(now: Moment) -> Outcome<()> {
     changes::looking();
-    let begin = wall_clock();
+    let effort = Effort::begin();
     wait_for_quiet(|ending| ending.all);
     let mut before = HashMap::new();
     Spi::run_freely(|spi| {
@@ -168,7 +169,7 @@ fn count_all(now: Moment) -> Outcome<()> {
         if let Some(database) = shared.database(id) {
             database.lower_next_due(next_due);
         }
-        REST_UNTIL.set(wall_clock().plus(REST * wall_clock().seconds_since(begin)));
+        REST_UNTIL.set(wall_clock().plus((effort.cost() * REST).as_secs_f64()));
         Ok(())
     })
 }

@@ -2,6 +2,7 @@
 
 use super::{process, requests};
 use crate::clock;
+use crate::effort::Effort;
 use crate::failure::Outcome;
 use crate::recover;
 use crate::settings::{KEEPER, KEEPER_INTERVAL, TEST_CLOCK};
@@ -45,7 +46,7 @@ static PREPARED: Statement = Statement::new(
     &[],
 );
 
-/// A duty is not done again before it has rested so many times as long as it took: 65 is 1.5 % of a
+/// A duty is not done again before it has rested so many times as long as it cost: 65 is 1.5 % of a
 /// core.
 const REST: u32 = 65;
 /// But it rests no longer than this: a duty that is later than its interval and a minute raises an alert.
@@ -180,7 +181,7 @@ impl Keeper {
             {
                 continue;
             }
-            let begin = Instant::now();
+            let (begin, effort) = (Instant::now(), Effort::begin());
             let name = duty.name.as_str();
             if name == "drill" {
                 shared::with_database(|database| database.drill.look_at = wall_clock().plus(DRILL_AGAIN));
@@ -207,7 +208,7 @@ impl Keeper {
                 // It rests from its searches by itself; and many leases at once are work, not overhead.
                 "recover" if rows >= MANY_LEASES => begin.elapsed() * 2,
                 "recover" => RECOVER_APART,
-                _ => (begin.elapsed() * REST).min(LONGEST_REST),
+                _ => (effort.cost() * REST).min(LONGEST_REST),
             };
             duty.rest_until = begin + rest;
             events = Events::now();
