@@ -65,6 +65,29 @@ for ((part = 1; part < 10; part++)); do
 done
 sql -c 'vacuum (analyze) taskq.task'
 samples=$(share observe)
+# Processor time of a session that takes samples as the keeper does, one a second.
+sample=$(sql <<'SQL' | tail -1
+set taskq.sample_interval = '1 s';
+create temp table used (ticks bigint);
+create procedure pg_temp.note() language sql as $$
+  insert into used select sum(w::bigint) from string_to_table(pg_read_file('/proc/self/stat', 0, 1000), ' ') with ordinality s(w, n) where n in (14, 15)
+$$;
+create procedure pg_temp.samples(number int) language plpgsql as $$
+begin
+  for n in 1..number loop
+    perform taskq._run_duty('sample');
+    commit;
+    perform pg_sleep(1);
+  end loop;
+end
+$$;
+call pg_temp.samples(3);
+call pg_temp.note();
+call pg_temp.samples(30);
+call pg_temp.note();
+select format('%s ms: %s %% of a core', round(ms, 1), round(ms / 100, 2)) from (select 10 * (max(ticks) - min(ticks)) / 30.0 as ms from used) m;
+SQL
+)
 queues=$(sql -c '\timing on' -c 'select count(*) from taskq.queues' -c 'select count(*) from taskq.queues' | sed -n 's/^Time: \([0-9.]*\) ms.*/\1/p' | tail -1)
 
 sql <<SQL
@@ -78,6 +101,7 @@ select format('| %s | %s |', what, figure) from (values
   ('1,000 leases that end within $minute s, 100,000 tasks waiting: taken back', '$recovered'),
   ('the keeper meanwhile', '$recover of a core'),
   ('the keeper with $tasks tasks waiting in 50 queues of 5 types each, samples every 10 s', '$samples of a core'),
+  ('one sample then, every 10 s', '$sample'),
   ('\`taskq.queues\` then', '$queues ms'),
   ('the keeper when nothing happens', '$idle of a core')) f(what, figure);
 SQL
