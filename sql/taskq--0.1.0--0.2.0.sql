@@ -1984,7 +1984,7 @@ create function taskq.metrics() returns text
 comment on function taskq.metrics is
   'Figures of queues, task types, alerts and the keeper in the text format of Prometheus.';
 
-create function taskq._board_curve(since timestamptz, until timestamptz, steps integer)
+create function taskq._board_curve(since timestamptz, until timestamptz, steps integer, by_queue boolean)
   returns table (at timestamptz, queue text, ready bigint, is_known boolean)
   language sql stable security definer rows 1000
   set search_path = pg_catalog, pg_temp
@@ -2003,7 +2003,11 @@ create function taskq._board_curve(since timestamptz, until timestamptz, steps i
     from moment m
    cross join lateral (
      select y.queue, sum(y.ready)::bigint as ready from taskq.sample y where y.at = m.at group by y.queue) x
-   where m.at is not null
+   where m.at is not null and _board_curve.by_queue
+  union all
+  select m.ends_at, null, (select sum(y.ready)::bigint from taskq.sample y where y.at = m.at), true
+    from moment m
+   where m.at is not null and not _board_curve.by_queue
   union all
   select m.ends_at, null, 0,
          exists (select from taskq.sample x where x.at <= m.begins_at)
@@ -2016,8 +2020,8 @@ create function taskq._board_curve(since timestamptz, until timestamptz, steps i
    where m.at is null
 $$;
 
-comment on function taskq._board_curve(timestamptz, timestamptz, integer) is
-  'How many tasks of each queue were ready at so many moments in that time. A moment without tasks has one row without a queue, which says whether that is known.';
+comment on function taskq._board_curve(timestamptz, timestamptz, integer, boolean) is
+  'How many tasks of each queue, or in all, were ready at so many moments in that time. A moment without tasks has one row without a queue, which says whether that is known.';
 
 create function taskq._board_pairs(since timestamptz)
   returns table (queue text, task_type text, enqueued double precision, started double precision, succeeded double precision,
@@ -2044,12 +2048,14 @@ create function taskq._board_start_rates(now timestamptz)
   returns table (queue text, rate double precision)
   language sql stable security definer rows 50
   set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set enable_bitmapscan = off set jit = off set max_parallel_workers_per_gather = 0 as $$
-  with moment as (
-    select s.queue, s.at, max(s.seconds) as seconds, sum(s.started) as started, sum(s.ready) as ready
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashagg = off set jit = off set max_parallel_workers_per_gather = 0 as $$
+  -- (in the order of the primary key, so that nothing is sorted that is large)
+  with moment as materialized (
+    select s.queue, s.at, max(s.seconds) as seconds,
+           sum(s.started)::double precision as started, sum(s.ready)::double precision as ready
       from taskq.sample s
      where s.at > _board_start_rates.now - interval '15 minutes' and s.at <= _board_start_rates.now
-     group by s.queue, s.at
+     group by s.at, s.queue
   ), worked as (
     select m.queue, m.started, m.seconds,
            lag(m.ready) over w >= greatest(m.started, 1)
@@ -2112,26 +2118,85 @@ $$;
 comment on function taskq._board_running(timestamptz) is
   'Running tasks, 1,000 at most, as far as a bounded search finds them.';
 
-create function taskq._board() returns jsonb
+create function taskq._board() returns json
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set jit = off set max_parallel_workers_per_gather = 0 as $$
 declare
-  v_now     timestamptz := taskq._view_time();
-  v_window  interval := '15 minutes';
-  v_board   jsonb;
-  v_pairs   jsonb;
-  v_running jsonb;
-  v_hour    jsonb;
+  v_now      timestamptz := taskq._view_time();
+  v_window   interval := '15 minutes';
+  v_hour     json;
+  v_day      json;
+  v_pairs    json;
+  v_running  json;
+  v_alerts   json;
+  v_errors   json;
+  v_queues   record;
+  v_dead     record;
+  v_workers  record;
 begin
-  v_pairs := (select coalesce(jsonb_agg(to_jsonb(p)), '[]') from taskq._board_pairs(v_now - v_window) p);
-  v_running := (select coalesce(jsonb_agg(to_jsonb(r) || jsonb_build_object(
-                         'running_for', extract(epoch from v_now - r.claimed_at),
-                         'lease_left', extract(epoch from r.lease_expires_at - v_now))), '[]')
-                  from taskq._board_running(v_now) r);
-  v_hour := (select coalesce(jsonb_agg(jsonb_build_array(extract(epoch from c.at), c.queue, case when c.is_known then c.ready end) order by c.at), '[]')
-               from taskq._board_curve(v_now - interval '1 hour', v_now, 60) c);
-  v_board := jsonb_build_object(
-    -- (the order of an object's keys is jsonb's; what they mean is in src/dashboard/data.rs)
+  select coalesce(json_agg(p), '[]') into v_pairs from taskq._board_pairs(v_now - v_window) p;
+  select coalesce(json_agg(r), '[]') into v_running
+    from (select x.id, x.queue, x.task_type, x.worker, x.attempt, x.cancel_requested,
+                 extract(epoch from v_now - x.claimed_at) as running_for,
+                 extract(epoch from x.lease_expires_at - v_now) as lease_left
+            from taskq._board_running(v_now) x) r;
+  select coalesce(json_agg(json_build_array(extract(epoch from c.at), c.queue, case when c.is_known then c.ready end) order by c.at), '[]') into v_hour
+    from taskq._board_curve(v_now - interval '1 hour', v_now, 60, true) c;
+  select coalesce(json_agg(json_build_array(extract(epoch from c.at), case when c.is_known then c.ready end) order by c.at), '[]') into v_day
+    from taskq._board_curve(v_now - interval '1 day', v_now, 96, false) c;
+  select coalesce(json_agg(json_build_object(
+           'id', a.id, 'kind', a.kind, 'queue', a.queue, 'value', a.value,
+           'limit', a.alert_limit, 'detail', a.detail, 'acknowledged_by', a.acknowledged_by,
+           'age', extract(epoch from v_now - a.raised_at)) order by a.acknowledged_at is not null, a.raised_at), '[]') into v_alerts
+    from (select x.* from taskq.alert x where x.cleared_at is null
+           order by x.acknowledged_at is not null, x.raised_at limit 30) a;
+  select coalesce(json_agg(json_build_object(
+           'queue', f.queue, 'task_type', f.task_type, 'error', f.error, 'tasks', f.count,
+           'runs', f.attempts, 'dead', f.dead, 'first', extract(epoch from v_now - f.first_seen_at),
+           'last', extract(epoch from v_now - f.last_seen_at), 'id', f.sample_id)), '[]') into v_errors
+    from (select x.* from taskq._failures(null, 2000) x order by x.attempts desc, x.last_seen_at desc limit 12) f;
+
+  with queue as materialized (
+    select q.queue, q.ready, q.scheduled, q.running, q.blocked, q.dead, extract(epoch from q.oldest_ready_age) as oldest,
+           extract(epoch from v_now - q.paused_at) as paused_for, q.paused_by,
+           r.rate as start_rate,
+           row_number() over (order by q.oldest_ready_age desc nulls last, q.ready desc, q.queue collate "C") as nth
+      from taskq.queues q
+      left join taskq._board_start_rates(v_now) r on r.queue = q.queue
+  )
+  select coalesce(json_agg(q order by q.nth) filter (where q.nth <= 100), '[]') as shown, count(*) as in_all,
+         json_build_object('ready', coalesce(sum(q.ready), 0), 'scheduled', coalesce(sum(q.scheduled), 0),
+                           'running', coalesce(sum(q.running), 0), 'blocked', coalesce(sum(q.blocked), 0),
+                           'dead', coalesce(sum(q.dead), 0), 'oldest', max(q.oldest)) as totals
+    into v_queues
+    from queue q;
+
+  with letters as (
+    select d.queue, d.task_type, count(*) as letters, max(d.died_at) as died_at, max(d.id) as newest,
+           row_number() over (order by count(*) desc, d.queue collate "C", d.task_type collate "C") as nth
+      from taskq.dead_letter d group by d.queue, d.task_type
+  )
+  select coalesce(json_agg(json_build_object(
+           'queue', l.queue, 'task_type', l.task_type, 'letters', l.letters,
+           'age', extract(epoch from v_now - l.died_at),
+           'error', (select left(taskq._last_error(x.errors), 500) from taskq.dead_letter x where x.id = l.newest),
+           'redrive', format('select * from taskq.redrive(queue => %L, task_type => %L);', l.queue, l.task_type))
+           order by l.nth) filter (where l.nth <= 20), '[]') as shown,
+         count(*) as in_all
+    into v_dead
+    from letters l;
+
+  with worker as (
+    select w.worker, w.queues, w.claims, w.claimed, extract(epoch from v_now - w.seen_at) as seen,
+           extract(epoch from v_now - w.claimed_at) as last_got,
+           row_number() over (order by w.seen_at desc, w.worker collate "C") as nth
+      from taskq._workers_seen() w
+  )
+  select coalesce(json_agg(w order by w.nth) filter (where w.nth <= 40), '[]') as shown, count(*) as in_all
+    into v_workers
+    from worker w;
+
+  return json_build_object(
     'database', current_database(),
     'version', (select e.extversion from pg_extension e where e.extname = 'taskq'),
     'at_text', to_char(v_now at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS'),
@@ -2141,70 +2206,25 @@ begin
                          where s.at > v_now - v_window), extract(epoch from v_window)),
     'exact', coalesce((select k.exact from taskq._figures_kept() k), true),
     'hour', v_hour,
-    'day', (select coalesce(jsonb_agg(jsonb_build_array(extract(epoch from c.at), c.ready) order by c.at), '[]')
-              from (select d.at, case when bool_and(d.is_known) then sum(d.ready) end as ready
-                      from taskq._board_curve(v_now - interval '1 day', v_now, 96) d group by d.at) c),
+    'day', v_day,
     'pairs', v_pairs,
     'running', v_running,
-    'running_in_all', (select sum(f.running)::bigint from taskq._figures() f where exists (select from taskq._figures_kept())));
-  v_board := v_board || jsonb_build_object(
-    'health', (select jsonb_agg(jsonb_build_object('check', h."check", 'ok', h.ok, 'value', h.value, 'limit', h."limit", 'advice', h.advice))
+    'running_in_all', (select sum(f.running)::bigint from taskq._figures() f where exists (select from taskq._figures_kept())),
+    'health', (select json_agg(json_build_object('check', h."check", 'ok', h.ok, 'value', h.value, 'limit', h."limit", 'advice', h.advice))
                  from taskq.health() h),
-    'alerts', (select coalesce(jsonb_agg(jsonb_build_object('id', a.id, 'kind', a.kind, 'queue', a.queue, 'value', a.value,
-                        'limit', a.alert_limit, 'detail', a.detail, 'acknowledged_by', a.acknowledged_by,
-                        'age', extract(epoch from v_now - a.raised_at)) order by a.acknowledged_at is not null, a.raised_at), '[]')
-                 from (select x.* from taskq.alert x where x.cleared_at is null
-                        order by x.acknowledged_at is not null, x.raised_at limit 30) a),
+    'alerts', v_alerts,
     'alerts_in_all', (select count(*) from taskq.alert a where a.cleared_at is null),
-    'errors', (select coalesce(jsonb_agg(jsonb_build_object('queue', f.queue, 'task_type', f.task_type, 'error', f.error, 'tasks', f.count,
-                        'runs', f.attempts, 'dead', f.dead, 'first', extract(epoch from v_now - f.first_seen_at),
-                        'last', extract(epoch from v_now - f.last_seen_at), 'id', f.sample_id)), '[]')
-                 from (select x.* from taskq._failures(null, 2000) x order by x.attempts desc, x.last_seen_at desc limit 12) f),
-    'duties', (select coalesce(jsonb_agg(jsonb_build_object('duty', d.name, 'every', extract(epoch from d.every), 'error', d.error,
+    'errors', v_errors,
+    'duties', (select coalesce(json_agg(json_build_object('duty', d.name, 'every', extract(epoch from d.every), 'error', d.error,
                         'rows', d.rows, 'age', extract(epoch from clock_timestamp() - d.finished_at)) order by d.name), '[]')
-                 from taskq.duty d));
-  v_board := v_board || (
-    with queue as materialized (
-      select q.queue, q.ready, q.scheduled, q.running, q.blocked, q.dead, extract(epoch from q.oldest_ready_age) as oldest,
-             extract(epoch from v_now - q.paused_at) as paused_for, q.paused_by,
-             r.rate as start_rate,
-             row_number() over (order by q.oldest_ready_age desc nulls last, q.ready desc, q.queue collate "C") as nth
-        from taskq.queues q
-        left join taskq._board_start_rates(v_now) r on r.queue = q.queue
-    )
-    select jsonb_build_object(
-      'queues', coalesce(jsonb_agg(to_jsonb(q) - 'nth' order by q.nth) filter (where q.nth <= 100), '[]'),
-      'queues_in_all', count(*),
-      'totals', jsonb_build_object('ready', coalesce(sum(q.ready), 0), 'scheduled', coalesce(sum(q.scheduled), 0),
-                                   'running', coalesce(sum(q.running), 0), 'blocked', coalesce(sum(q.blocked), 0),
-                                   'dead', coalesce(sum(q.dead), 0), 'oldest', max(q.oldest)))
-      from queue q);
-  v_board := v_board || (
-    with letters as (
-      select d.queue, d.task_type, count(*) as letters, max(d.died_at) as died_at, max(d.id) as newest,
-             row_number() over (order by count(*) desc, d.queue collate "C", d.task_type collate "C") as nth
-        from taskq.dead_letter d group by d.queue, d.task_type
-    )
-    select jsonb_build_object(
-      'dead', coalesce(jsonb_agg(jsonb_build_object('queue', l.queue, 'task_type', l.task_type, 'letters', l.letters,
-                        'age', extract(epoch from v_now - l.died_at),
-                        'error', (select left(taskq._last_error(x.errors), 500) from taskq.dead_letter x where x.id = l.newest),
-                        'redrive', format('select * from taskq.redrive(queue => %L, task_type => %L);', l.queue, l.task_type))
-                        order by l.nth) filter (where l.nth <= 20), '[]'),
-      'dead_in_all', count(*))
-      from letters l);
-  v_board := v_board || (
-    with worker as (
-      select w.worker, w.queues, w.claims, w.claimed, extract(epoch from v_now - w.seen_at) as seen,
-             extract(epoch from v_now - w.claimed_at) as last_got,
-             row_number() over (order by w.seen_at desc, w.worker collate "C") as nth
-        from taskq._workers_seen() w
-    )
-    select jsonb_build_object(
-      'workers', coalesce(jsonb_agg(to_jsonb(w) - 'nth' order by w.nth) filter (where w.nth <= 40), '[]'),
-      'workers_in_all', count(*))
-      from worker w);
-  return v_board;
+                 from taskq.duty d),
+    'queues', v_queues.shown,
+    'queues_in_all', v_queues.in_all,
+    'totals', v_queues.totals,
+    'dead', v_dead.shown,
+    'dead_in_all', v_dead.in_all,
+    'workers', v_workers.shown,
+    'workers_in_all', v_workers.in_all);
 end
 $$;
 
@@ -2435,7 +2455,7 @@ revoke all on function taskq._metrics_database() from public;
 
 revoke all on function taskq.metrics() from public;
 
-revoke all on function taskq._board_curve(timestamptz, timestamptz, integer) from public;
+revoke all on function taskq._board_curve(timestamptz, timestamptz, integer, boolean) from public;
 
 revoke all on function taskq._board_pairs(timestamptz) from public;
 

@@ -21,7 +21,7 @@ select taskq.fail(c.id, c.token, 'connect to 10.0.0.' || c.id || ' timed out', r
   from taskq.claim(300, worker => 'w2') c;
 insert into taskq.sample (at, queue, task_type, seconds, enqueued, started, succeeded, failed, retried, dead, expired, cancelled, ready,
                           scheduled, running, blocked, oldest_ready_age, waiting_p50, waiting_p95, run_p50, run_p95, total_p50, total_p95, claimers)
-select clock_timestamp() - g * interval '10 s', 'q' || q, 't' || t, 10, 20, 20, 19, 1, 1, 0, 0, 0, 4000 + (1000 * sin(g / 200.0))::int, 3, 2, 0,
+select now() - g * interval '10 s', 'q' || q, 't' || t, 10, 20, 20, 19, 1, 1, 0, 0, 0, 4000 + (1000 * sin(g / 200.0))::int, 3, 2, 0,
        '10 s', 0.1, 0.5, 0.2, 0.9, 0.3, 1, 4
   from generate_series($hours * 360, 1, -1) g, generate_series(0, 49) q, generate_series(0, 4) t;
 vacuum (analyze) taskq.task, taskq.sample;

@@ -5,6 +5,7 @@
 //! together only if the search begins at a moment at which no transaction is between its commit and
 //! its change of the figures. Such a moment is waited for, not for long: what is due must be told.
 
+use super::prepared;
 use crate::changes;
 use crate::effort::Effort;
 use crate::failure::Outcome;
@@ -122,6 +123,9 @@ fn count_all(now: Moment) -> Outcome<()> {
     wait_for_quiet(|ending| ending.all);
     let mut before = HashMap::new();
     Spi::run_freely(|spi| {
+        // Prepared transactions change tasks at any time, and no figures.
+        let noted = prepared::noted();
+        let no_prepared = prepared::now(spi)?.is_empty();
         let snapshot = Snapshot::taken(|| {
             let mut shared = shared::lock()?;
             let quiet = ending(&mut shared).all == 0;
@@ -135,7 +139,7 @@ fn count_all(now: Moment) -> Outcome<()> {
             let database = shared.database(id)?;
             database.due_until = now;
             database.next_due = Moment::INFINITY;
-            database.exact = quiet;
+            database.exact = quiet && no_prepared && database.prepared == noted;
             database.counted_at = now;
             Some(shared)
         });

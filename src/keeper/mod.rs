@@ -5,6 +5,7 @@
 mod count;
 mod databases;
 mod launcher;
+mod prepared;
 pub mod process;
 mod requests;
 mod rounds;

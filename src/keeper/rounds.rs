@@ -1,6 +1,6 @@
 //! The keeper's loop: which duty is due, one round of it, sleep.
 
-use super::{process, requests};
+use super::{prepared, process, requests};
 use crate::clock;
 use crate::effort::Effort;
 use crate::failure::Outcome;
@@ -40,11 +40,6 @@ static SWITCHED_OFF: Statement = Statement::new(
 );
 static RUN_DUTY: Statement = Statement::new("select taskq._run_duty($1)", &[TEXTOID]);
 static DUTY_FAILED: Statement = Statement::new("select taskq._duty_failed($1, $2)", &[TEXTOID, TEXTOID]);
-static PREPARED: Statement = Statement::new(
-    "select pg_catalog.array_agg(p.transaction::text) from pg_catalog.pg_prepared_xacts p
-      where p.database = pg_catalog.current_database()",
-    &[],
-);
 
 /// A duty is not done again before it has rested so many times as long as it cost: 65 is 1.5 % of a
 /// core.
@@ -151,10 +146,10 @@ impl Keeper {
         self.watch_clock();
         let (duties, prepared) = process::transaction(|| {
             let duties = duties(self.extension);
-            let noted = noted_prepared();
+            let noted = prepared::noted();
             // Whether some have ended is only asked while there were some.
             let asked = noted != self.prepared.0 || !self.prepared.1.is_empty() || self.duties.is_empty();
-            (duties, asked.then(|| (noted, prepared_now())))
+            (duties, asked.then(|| (noted, or_fail(Spi::run_freely(prepared::now)))))
         });
         if let Some(now) = prepared {
             if now.0 != self.prepared.0 || !self.prepared.1.is_subset(&now.1) {
@@ -270,19 +265,6 @@ fn until(moment: Moment, now: Moment) -> Duration {
 
 fn interval() -> Duration {
     Duration::from_millis(KEEPER_INTERVAL.get().unsigned_abs().into())
-}
-
-fn noted_prepared() -> u32 {
-    let mut noted = 0;
-    shared::with_database(|database| noted = database.prepared);
-    noted
-}
-
-fn prepared_now() -> HashSet<String> {
-    or_fail(Spi::run_freely(|spi| {
-        let table = spi.execute(&PREPARED, &[])?;
-        Ok(table.get::<Vec<String>>(0, 0).unwrap_or_default().into_iter().collect())
-    }))
 }
 
 /// The duties and how often each is due. Leaves if the extension was dropped (another one that was

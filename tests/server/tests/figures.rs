@@ -256,6 +256,34 @@ fn after_prepared_transactions_the_figures_are_counted_again() {
 }
 
 #[test]
+fn while_a_transaction_is_prepared_the_figures_are_not_said_to_be_exact() {
+    let server = Server::start("figures_prepared", &["max_prepared_transactions = 10"]);
+    let mut client = server.database("prepared").connect();
+    fill(&mut client);
+    client.run("begin; select taskq.enqueue('t', queue => 'q') from generate_series(1, 5); prepare transaction 'one'");
+    // What has nothing to do with tasks does not matter.
+    client.run("create table other (); begin; lock table other; prepare transaction 'other'");
+    drop(client);
+    // A server that starts knows nothing of it but what stands in the tables.
+    server.stop(Stop::Immediate);
+    server.start_again();
+    let mut client = server.connect("prepared");
+    eventually("the figures are counted", 30, || {
+        client.value("select count(*) = 1 from taskq._figures_state()", &[])
+    });
+    for later in ["31 s", "62 s"] {
+        assert!(!exact(&mut client), "one may end at any time");
+        client.run(&format!(
+            "set taskq.test_clock = '+ {later}'; select taskq._wake(); reset taskq.test_clock"
+        ));
+    }
+    client.run("commit prepared 'one'");
+    assert!(!exact(&mut client), "it has ended, and was not counted");
+    become_right_in(&mut client, 93);
+    client.run("rollback prepared 'other'");
+}
+
+#[test]
 fn a_new_extension_has_figures_of_its_own() {
     let database = SERVER.database("anew");
     let mut client = database.connect();
