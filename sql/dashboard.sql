@@ -141,8 +141,8 @@ comment on function taskq._board_running(timestamptz) is
   'Running tasks, 1,000 at most, as far as a bounded search finds them.';
 
 -- Everything that the board shows, as one object; at most 100 queues, and of the rest what matters most. (What the keys
--- mean is in src/dashboard/data.rs. Each part is json, not jsonb: it is only put together, and read once.)
-create function taskq._board() returns json
+-- mean is in src/dashboard/data.rs. The parts are json, not jsonb: they are only put together, and read once.)
+create function taskq._board() returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set jit = off set max_parallel_workers_per_gather = 0 as $$
 declare
@@ -248,11 +248,11 @@ begin
     'dead', v_dead.shown,
     'dead_in_all', v_dead.in_all,
     'workers', v_workers.shown,
-    'workers_in_all', v_workers.in_all);
+    'workers_in_all', v_workers.in_all)::text;
 end
 $$;
 comment on function taskq._board() is
-  'Everything that the board shows, as one object. For dashboard.';
+  'Everything that the board shows, as one object in JSON. For dashboard.';
 
 -- dashboard: one HTML page that needs nothing else: no script, no font, no picture from elsewhere. It shows names of
 -- queues, types and workers and error texts, all escaped, and no payloads.

@@ -2118,7 +2118,7 @@ $$;
 comment on function taskq._board_running(timestamptz) is
   'Running tasks, 1,000 at most, as far as a bounded search finds them.';
 
-create function taskq._board() returns json
+create function taskq._board() returns text
   language plpgsql volatile security definer
   set search_path = pg_catalog, pg_temp set jit = off set max_parallel_workers_per_gather = 0 as $$
 declare
@@ -2224,12 +2224,12 @@ begin
     'dead', v_dead.shown,
     'dead_in_all', v_dead.in_all,
     'workers', v_workers.shown,
-    'workers_in_all', v_workers.in_all);
+    'workers_in_all', v_workers.in_all)::text;
 end
 $$;
 
 comment on function taskq._board() is
-  'Everything that the board shows, as one object. For dashboard.';
+  'Everything that the board shows, as one object in JSON. For dashboard.';
 
 create function taskq.dashboard() returns text
   language c volatile security definer set search_path = pg_catalog, pg_temp

@@ -18,7 +18,7 @@ sql_functions! {
     taskq_dashboard / pg_finfo_taskq_dashboard => dashboard;
 }
 
-static BOARD: Statement = Statement::new("select taskq._board()::text", &[]);
+static BOARD: Statement = Statement::new("select taskq._board()", &[]);
 
 fn dashboard(call: &Call) -> Outcome<Datum> {
     let text = Spi::run_freely(|spi| spi.execute(&BOARD, &[])?.need::<String>(0, 0))?;

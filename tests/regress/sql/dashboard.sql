@@ -10,11 +10,15 @@ create function test.sample(ago interval, ready int, queue text = 'q', started i
                             ready, scheduled, running, blocked, claimers)
   values (timestamptz '2030-01-01 12:00' - sample.ago, sample.queue, 't', sample.seconds, 0, sample.started, 0, 0, 0, 0, 0, 0, sample.ready, 0, 0, 0, 1)
 $$;
--- the curve of ten minutes before noon, a value a minute
+-- the curve of ten minutes before noon, a value a minute: by queues, or in all
 create function test.curve() returns text language sql as $$
-  select string_agg(case when known then coalesce(ready, 0)::text else '?' end, ' ' order by at)
-    from (select c.at, bool_and(c.is_known) as known, sum(c.ready) as ready
-            from taskq._board_curve('2030-01-01 11:50', '2030-01-01 12:00', 10) c group by c.at) x
+  with found as (
+    select by_queue, string_agg(case when known then coalesce(ready, 0)::text else '?' end, ' ' order by at) as curve
+      from (select b.by_queue, c.at, bool_and(c.is_known) as known, sum(c.ready) as ready
+              from (values (true), (false)) b(by_queue)
+             cross join taskq._board_curve('2030-01-01 11:50', '2030-01-01 12:00', 10, b.by_queue) c group by b.by_queue, c.at) x
+     group by by_queue)
+  select case when max(curve) = min(curve) then min(curve) else 'they differ' end from found
 $$;
 update taskq.duty set counted_until = null where name = 'sample';
 
@@ -35,7 +39,7 @@ select test.curve();
 update taskq.sample set seconds = 390 where at = '2030-01-01 11:59:30';
 select test.curve();
 -- by queue
-select at::time, queue, ready from taskq._board_curve('2030-01-01 11:50', '2030-01-01 12:00', 10) where queue is not null order by 1, 2;
+select at::time, queue, ready from taskq._board_curve('2030-01-01 11:50', '2030-01-01 12:00', 10, true) where queue is not null order by 1, 2;
 
 -- the rates of all queues are those that forecasts use for one
 delete from taskq.sample;
