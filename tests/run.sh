@@ -73,8 +73,7 @@ upgrade_between() {   # OLDER NEWER
 
 stop_all() {
     local name
-    for name in regress isolation clients demotest readme; do stop_server "$RUN/$name/data" fast; done
-    for name in regress isolation observe demotest readme; do stop_server "$RUN/$name/data" fast; done
+    for name in regress isolation clients observe demotest readme; do stop_server "$RUN/$name/data" fast; done
     stop_servers "$RUN/test" immediate
     rm -rf "$RUN/test"
 }
@@ -98,9 +97,11 @@ count() {
          END { print p + 0, f + 0 }' "$1"
 }
 
+# What a failed stage said of its failures: the log is long, and may be on another machine.
+excerpt() { grep -nE -A 7 'panicked at|NOT OK|^not ok |^error(\[|:)' "$1" | head -n 60 || true; }
+
 all='lint build pgrx security regress isolation server model soak clients observe demo readme pg18 pg16 pg_upgrade docker'
-# The last three take half an hour more, mostly for downloads and builds: before a release, by name.
-stages=${STAGE:-${all% pg16 pg_upgrade docker}}
+stages=${STAGE:-$all}
 # Another version is tested for itself, and what is the same for all is left to 15.
 [[ -n ${STAGE:-} || $PG == 15 ]] || stages='lint build pgrx regress isolation server'
 for stage in $stages; do
@@ -110,7 +111,7 @@ tools/build.sh prepare   # that is enough for these two; pgrx makes its own buil
 [[ " $stages " == *" build "* || $stages =~ ^((lint|pgrx|pg16|pg18)\ ?)+$ ]] || stages="build $stages"
 log=$RUN/log${PG/#15/}
 mkdir -p "$log"
-table=() total_passed=0 total_failed=0 built=yes
+table=() failures=() total_passed=0 total_failed=0 built=yes
 for stage in $stages; do
     say "stage $stage"
     start=$SECONDS result=ok passed=- failed=-
@@ -124,6 +125,7 @@ for stage in $stages; do
             result=FAILED
             [[ $failed != [-0] ]] || failed=1
             [[ $stage != build ]] || built=no
+            failures+=("$stage")
         elif [[ $passed == 0 ]]; then
             result='FAILED (no tests ran)' failed=1
         fi
@@ -133,6 +135,10 @@ for stage in $stages; do
     table+=("$(printf '%-10s %6s passed %6s failed %5d s  %s' "$stage" "$passed" "$failed" $((SECONDS - start)) "$result")")
 done
 
+for stage in "${failures[@]}"; do
+    say "failures of stage $stage"
+    excerpt "$log/$stage"
+done
 say "summary (PostgreSQL $PG; logs are in $log)"
 printf '%s\n' "${table[@]}"
 echo "$total_passed passed, $total_failed failed"

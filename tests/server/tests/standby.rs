@@ -188,6 +188,11 @@ fn a_standby_that_holds_back_vacuum_is_named() {
     reader.run("begin isolation level repeatable read; select count(*) from taskq.tasks");
     let (ok, value, advice) = held(&mut client, "standby standby", "open");
     assert!(!ok && value.contains("standby standby") && advice.contains("hot_standby_feedback"), "{advice}");
+    // (There is no keeper here, and that is found, too.)
+    let first = "select concat_ws('; ', finding, cause, advice) from taskq.diagnose() where finding not like 'keeper%' order by rank limit 1";
+    let found: String = client.value(first, &[]);
+    assert!(found.starts_with("vacuum_held; vacuum is held back by standby standby"), "{found}");
+    assert!(found.contains("hot_standby_feedback"), "{found}");
     client.run(dead);
     assert!(kept(&mut client), "it really is held back");
     reader.run("commit");
