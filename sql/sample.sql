@@ -174,7 +174,7 @@ begin
     ), claimer as (
       select q.queue, count(*) as workers
         from (select distinct f.queue from figure f) q
-        join taskq._workers_seen() w on w.seen_at >= least(v_since, v_now - interval '30 seconds')  -- it may be waiting
+        join taskq._workers_seen() w on (w.waits or w.seen_at >= least(v_since, v_now - interval '30 seconds'))
                                          and (w.queues is null or q.queue = any (w.queues))
        group by q.queue
     )

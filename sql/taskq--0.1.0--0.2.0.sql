@@ -418,7 +418,7 @@ begin
     ), claimer as (
       select q.queue, count(*) as workers
         from (select distinct f.queue from figure f) q
-        join taskq._workers_seen() w on w.seen_at >= least(v_since, v_now - interval '30 seconds')  -- it may be waiting
+        join taskq._workers_seen() w on (w.waits or w.seen_at >= least(v_since, v_now - interval '30 seconds'))
                                          and (w.queues is null or q.queue = any (w.queues))
        group by q.queue
     )
@@ -1924,7 +1924,7 @@ create function taskq._metrics_queues()
          (s.paused_at is not null)::integer,
          case when exists (select from taskq._figures_kept()) then
            (select count(*) from taskq._workers_seen() w
-             where w.seen_at >= c.now - interval '30 seconds' and (w.queues is null or q.name = any (w.queues))) end
+             where (w.waits or w.seen_at >= c.now - interval '30 seconds') and (w.queues is null or q.name = any (w.queues))) end
     from (select taskq._view_time() as now offset 0) c
    cross join (select n.name, row_number() over (order by n.name collate "C") as nth from taskq._queue_names n
                 where not starts_with(n.name, 'taskq.')) q
@@ -1935,7 +1935,7 @@ create function taskq._metrics_queues()
 $$;
 
 comment on function taskq._metrics_queues() is
-  'For monitoring, of each queue (the first 100 by name): the age of its oldest ready task, whether it is paused, and how many workers asked for its tasks in the last 30 seconds (NULL without a keeper).';
+  'For monitoring, of each queue (the first 100 by name): the age of its oldest ready task, whether it is paused, and how many workers asked for its tasks in the last 30 seconds, or wait for them (NULL without a keeper).';
 
 create function taskq._metrics_alerts()
   returns table (kind text, queue text, open bigint, acknowledged bigint)

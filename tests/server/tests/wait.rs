@@ -71,6 +71,32 @@ impl Waiter {
     }
 }
 
+/// However long it sleeps there: nobody is to be told that a queue has no workers.
+#[test]
+fn a_worker_that_waits_counts_as_one_that_asks() {
+    let (database, mut client) = set_up("asks");
+    client.run("update taskq.duty set every = '1 hour' where name = 'sample'");
+    client.run("select taskq.configure_queue('q', '{}'), taskq.configure_queue('other', '{}')");
+    let mut worker = database.connect();
+    worker.run("select taskq.claim(1, '{q}', 'patient')");
+    let call = "call taskq.wait('{q}', '1 hour')";
+    let waiter = Waiter::begin(worker, call);
+    waiter.sleeps(&mut client);
+    client.run("set taskq.test_clock = '+ 10 min'");
+    client.run(
+        "select taskq.enqueue('t', queue => name, delay => '1 hour') from unnest('{q,other}'::text[]) name",
+    );
+    let asking = "select workers from taskq._metrics_queues() where queue = $1";
+    let sampled = "select claimers::bigint from taskq.sample where queue = $1 order by at desc limit 1";
+    client.run("select taskq._run_duty('sample')");
+    for (queue, workers) in [("q", 1), ("other", 0)] {
+        assert_eq!(client.value::<i64>(asking, &[&queue]), workers, "{queue}");
+        assert_eq!(client.value::<i64>(sampled, &[&queue]), workers, "{queue}");
+    }
+    client.run("select pg_terminate_backend(pid) from pg_stat_activity where query like 'call taskq.wait%'");
+    eventually("it is gone", 30, || client.value::<i64>(asking, &[&"q"]) == 0);
+}
+
 #[test]
 fn it_returns_when_a_task_is_enqueued_or_becomes_claimable_in_another_way() {
     let (database, mut client) = set_up("wakes");
