@@ -111,11 +111,11 @@ begin
   select t.task_type, t.ready, sum(t.ready) over () as total, count(*) filter (where t.ready > 0) over () as number into v_type
     from unnest(_find_crowding.types) t order by t.ready desc limit 1;
   if v_type.number >= 2 and v_type.ready >= 20 and v_type.ready >= 0.8 * v_type.total then
-    return next row(92, v_queue, 'info', 'type_fills',
+    return next row(92, v_queue, 'warning', 'type_fills',
       format('type "%s" fills queue "%s", and others wait behind it', v_type.task_type, v_queue),
       format('%s of %s ready tasks are of that type; the oldest waits for %s', v_type.ready, v_type.total, taskq._span(extract(epoch from (_find_crowding.q).oldest_age))),
       jsonb_build_object('task_type', v_type.task_type, 'ready', v_type.ready, 'of', v_type.total),
-      format('Give it a queue of its own, or a lower priority: select taskq.configure_type(%L, ''{"queue": "%s.bulk"}'')', v_type.task_type, v_queue))::taskq._finding;
+      format('Give it a queue of its own, or a lower priority: select taskq.configure_type(%L, ''{"queue": "%s.bulk"}''); or start more workers', v_type.task_type, v_queue))::taskq._finding;
   end if;
   -- priorities: of the oldest lane the first task has waited long, of a higher one it has not
   select l.priority, f.run_at, f.id into v_low

@@ -37,12 +37,16 @@ fn one_type_fills_the_queue_and_others_wait_behind_it() {
     life.expect_nothing();
     // There was always more of it than the workers can do: nobody can say yet what is usual.
     life.arrivals[0].number = 30;
-    let found = life.expect_first("falling_behind", 12, &["do not keep up"]);
+    let found = life.expect_first(
+        "type_fills",
+        12,
+        &[
+            "type \"a\" fills queue \"q\", and others wait behind it",
+            "taskq.configure_type('a'",
+            "more workers",
+        ],
+    );
     assert_eq!(found.severity, "warning");
-    let others = life.diagnose(Some("q"));
-    let fills = others.iter().find(|found| found.finding == "type_fills").expect("type_fills");
-    assert!(fills.cause.contains("type \"a\" fills queue \"q\""), "{fills:?}");
-    assert!(fills.advice.contains("taskq.configure_type('a'"), "{fills:?}");
 }
 
 #[test]
