@@ -5,14 +5,14 @@ use crate::shared;
 use crate::statement::{Spi, Statement};
 use std::collections::HashSet;
 
-/// Whoever changes a task locks the table until the end. (That of a prepared transaction is held by nobody: its
-/// virtual transaction is -1 and its own number.)
+/// Whoever changes a task locks the table until the end. Locks of a prepared transaction have no process; what they have
+/// in common is the virtual transaction, and one of them is that on its own number.
 static PREPARED: Statement = Statement::new(
-    "select pg_catalog.array_agg(p.transaction::text) from pg_catalog.pg_prepared_xacts p
+    "select pg_catalog.array_agg(distinct p.transaction::text) from pg_catalog.pg_prepared_xacts p
+       join pg_catalog.pg_locks own on own.locktype = 'transactionid' and own.transactionid = p.transaction and own.pid is null
+       join pg_catalog.pg_locks held on held.virtualtransaction = own.virtualtransaction and held.pid is null
       where p.database = pg_catalog.current_database()
-        and exists (select from pg_catalog.pg_locks l
-                     where l.locktype = 'relation' and l.relation = 'taskq.task'::regclass
-                       and l.virtualtransaction = '-1/' || p.transaction::text)",
+        and held.locktype = 'relation' and held.relation = 'taskq.task'::regclass",
     &[],
 );
 

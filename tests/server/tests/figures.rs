@@ -62,6 +62,18 @@ fn become_right_in(client: &mut Client, seconds: u32) {
     });
 }
 
+/// Counts again, as if it were later: a transaction that is prepared may end at any time.
+#[track_caller]
+fn stay_inexact(client: &mut Client) {
+    for later in ["31 s", "62 s"] {
+        assert!(!exact(client));
+        client.run(&format!(
+            "set taskq.test_clock = '+ {later}'; select taskq._wake(); reset taskq.test_clock"
+        ));
+    }
+    assert!(!exact(client));
+}
+
 /// A worker and producer of random habits.
 struct Actor {
     random: Random,
@@ -263,6 +275,7 @@ fn while_a_transaction_is_prepared_the_figures_are_not_said_to_be_exact() {
     client.run("begin; select taskq.enqueue('t', queue => 'q') from generate_series(1, 5); prepare transaction 'one'");
     // What has nothing to do with tasks does not matter.
     client.run("create table other (); begin; lock table other; prepare transaction 'other'");
+    stay_inexact(&mut client);
     drop(client);
     // A server that starts knows nothing of it but what stands in the tables.
     server.stop(Stop::Immediate);
