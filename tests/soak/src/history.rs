@@ -159,8 +159,11 @@ impl Lease<'_> {
     /// While its client had it for certain: since it knew of it, until it or somebody else may have ended it,
     /// or its time was over.
     pub fn certain(&self, task: &Task) -> (Time, Time) {
-        let ends = self.ends.iter().map(|(call, ..)| *call);
-        let forced = task.cancels.iter().filter(|(_, force, _)| *force).map(|(call, ..)| *call);
+        let began = self.by.before;
+        let ends = self.ends.iter().map(|(call, ..)| call.before).filter(|at| *at > began);
+        // A cancel that was called before the claim may have waited for something, and have come after it.
+        let forced = task.cancels.iter().filter(|(call, force, _)| *force && call.settled > began);
+        let forced = forced.map(|(call, ..)| call.before.max(began));
         let mut until = self.claim.expires_at;
         // What it prolonged late, when it was over by the clock, does not count.
         for (call, at) in &self.extensions {
@@ -170,7 +173,7 @@ impl Lease<'_> {
                 _ => until.min(*at),
             };
         }
-        let end = ends.chain(forced).map(|call| call.before).filter(|at| *at > self.by.before).min();
+        let end = ends.chain(forced).min();
         (self.by.settled, until.min(end.unwrap_or(NEVER)))
     }
 }
