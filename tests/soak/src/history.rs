@@ -162,7 +162,8 @@ impl Lease<'_> {
         let began = self.by.before;
         let ends = self.ends.iter().map(|(call, ..)| call.before).filter(|at| *at > began);
         // A cancel that was called before the claim may have waited for something, and have come after it.
-        let forced = task.cancels.iter().filter(|(call, force, _)| *force && call.settled > began);
+        let forced =
+            task.cancels.iter().filter(|(call, force, _)| *force && call.possible() && call.settled > began);
         let forced = forced.map(|(call, ..)| call.before.max(began));
         let mut until = self.claim.expires_at;
         // What it prolonged late, when it was over by the clock, does not count.
