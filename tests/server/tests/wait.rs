@@ -93,7 +93,7 @@ fn a_worker_that_waits_counts_as_one_that_asks() {
         assert_eq!(client.value::<i64>(asking, &[&queue]), workers, "{queue}");
         assert_eq!(client.value::<i64>(sampled, &[&queue]), workers, "{queue}");
     }
-    client.run("select pg_terminate_backend(pid) from pg_stat_activity where query like 'call taskq.wait%'");
+    client.execute("select pg_terminate_backend($1)", &[&waiter.pid]).expect("terminate");
     eventually("it is gone", 30, || client.value::<i64>(asking, &[&"q"]) == 0);
 }
 
