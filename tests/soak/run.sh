@@ -25,4 +25,11 @@ export TASKQ_TEST_BINDIR TASKQ_TEST_DIR=$servers TASKQ_TEST_USER='' TASKQ_SOAK_K
 TASKQ_TEST_BINDIR=$(tree_bin "$TREE")
 [[ $(id -u) != 0 ]] || TASKQ_TEST_USER=$SERVER_USER
 [[ ${1:-} != short ]] || exec cargo run --quiet -p taskq-soak -- "${what[@]}"
-in_group cargo run --quiet -p taskq-soak -- "${what[@]}"
+status=0
+in_group cargo run --quiet -p taskq-soak -- "${what[@]}" || status=$?
+if [[ ${what[0]} == long ]]; then
+    say "a million verbs in one session"
+    export TASKQ_TEST_VERBS=1000000
+    in_group cargo test --quiet -p taskq-server-tests --test cancelled the_memory_of_a_session || status=$?
+fi
+exit "$status"
