@@ -120,12 +120,13 @@ fn move_due(now: Moment) -> Outcome<()> {
 fn count_all(now: Moment) -> Outcome<()> {
     changes::looking();
     let effort = Effort::begin();
+    // Prepared transactions change tasks at any time, and no figures. (Asked before the wait: between that and the
+    // snapshot nothing else is to take time.)
+    let noted = prepared::noted();
+    let no_prepared = prepared::now()?.is_empty();
     wait_for_quiet(|ending| ending.all);
     let mut before = HashMap::new();
     Spi::run_freely(|spi| {
-        // Prepared transactions change tasks at any time, and no figures.
-        let noted = prepared::noted();
-        let no_prepared = prepared::now(spi)?.is_empty();
         let snapshot = Snapshot::taken(|| {
             let mut shared = shared::lock()?;
             let quiet = ending(&mut shared).all == 0;

@@ -24,7 +24,9 @@ pub fn noted() -> u32 {
 }
 
 /// Those that there are now.
-pub fn now(spi: &Spi) -> Outcome<HashSet<String>> {
-    let table = spi.execute(&PREPARED, &[])?;
-    Ok(table.get::<Vec<String>>(0, 0).unwrap_or_default().into_iter().collect())
+pub fn now() -> Outcome<HashSet<String>> {
+    Spi::run_freely(|spi| {
+        let table = spi.execute(&PREPARED, &[])?;
+        Ok(table.get::<Vec<String>>(0, 0).unwrap_or_default().into_iter().collect())
+    })
 }

@@ -149,7 +149,7 @@ impl Keeper {
             let noted = prepared::noted();
             // Whether some have ended is only asked while there were some.
             let asked = noted != self.prepared.0 || !self.prepared.1.is_empty() || self.duties.is_empty();
-            (duties, asked.then(|| (noted, or_fail(Spi::run_freely(prepared::now)))))
+            (duties, asked.then(|| (noted, or_fail(prepared::now()))))
         });
         if let Some(now) = prepared {
             if now.0 != self.prepared.0 || !self.prepared.1.is_subset(&now.1) {
