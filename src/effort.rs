@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 /// Time that is spent waiting (for a disk, a lock, or a processor that others use) is no load: it counts only as
 /// one part in so many, lest work that waited for long is begun again at once.
 const WAITING: u32 = 50;
+/// Work rests so many times as long as it cost: 65 is 1.5 % of a core.
+const REST: u32 = 65;
+/// But no longer than this: a duty that is later than its interval and a minute raises an alert.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// Work that goes on.
 pub struct Effort {
@@ -22,6 +26,11 @@ impl Effort {
     pub fn cost(&self) -> Duration {
         (processor_time().saturating_sub(self.processor)).max(self.begin.elapsed() / WAITING)
     }
+}
+
+/// How long work that cost so much rests, counted from its begin.
+pub fn rest(cost: Duration) -> Duration {
+    (cost * REST).min(LONGEST_REST)
 }
 
 /// The processor time of this thread.

@@ -9,7 +9,7 @@ use crate::changes;
 use crate::checks;
 use crate::clock;
 use crate::config;
-use crate::effort::Effort;
+use crate::effort::{self, Effort};
 use crate::failure::Outcome;
 use crate::lease;
 use crate::sql_functions;
@@ -28,9 +28,6 @@ sql_functions! {
 const REMEMBERED: usize = 20_000;
 /// After so many seconds tasks whose lease is over, but that others had locked, are tried again.
 const LOCKED_AGAIN: f64 = 1.0;
-/// A search rests so many times as long as it cost: 65 is 1.5 % of a core. But no longer than a minute.
-const REST: u32 = 65;
-const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Without a hint the table is searched by the next round after this time all the same (a lease that a prepared
 /// transaction gave has no hint), if the last search has rested so many times as long as it cost.
 const SEARCH_AGAIN: Duration = Duration::from_secs(29);
@@ -70,7 +67,7 @@ pub fn next_look(hint: Moment, now: Moment) -> Moment {
 impl Seen {
     /// How long no search is to begin.
     fn rest(&self) -> Duration {
-        (self.cost * REST).min(LONGEST_REST).saturating_sub(self.searched_at.elapsed())
+        effort::rest(self.cost).saturating_sub(self.searched_at.elapsed())
     }
 
     /// Whether the table must be searched again.

@@ -2,7 +2,7 @@
 
 use super::{prepared, process, requests};
 use crate::clock;
-use crate::effort::Effort;
+use crate::effort::{self, Effort};
 use crate::failure::Outcome;
 use crate::recover;
 use crate::settings::{KEEPER, KEEPER_INTERVAL, TEST_CLOCK};
@@ -41,11 +41,6 @@ static SWITCHED_OFF: Statement = Statement::new(
 static RUN_DUTY: Statement = Statement::new("select taskq._run_duty($1)", &[TEXTOID]);
 static DUTY_FAILED: Statement = Statement::new("select taskq._duty_failed($1, $2)", &[TEXTOID, TEXTOID]);
 
-/// A duty is not done again before it has rested so many times as long as it cost: 65 is 1.5 % of a
-/// core.
-const REST: u32 = 65;
-/// But it rests no longer than this: a duty that is later than its interval and a minute raises an alert.
-const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A clock that goes wrong by more than so many seconds between two looks has jumped.
 const JUMP: f64 = 5.0;
 /// The wake duty is short, and must be quick; a drill is rare, and its steps are small.
@@ -203,7 +198,7 @@ impl Keeper {
                 // It rests from its searches by itself; and many leases at once are work, not overhead.
                 "recover" if rows >= MANY_LEASES => begin.elapsed() * 2,
                 "recover" => RECOVER_APART,
-                _ => (effort.cost() * REST).min(LONGEST_REST),
+                _ => effort::rest(effort.cost()),
             };
             duty.rest_until = begin + rest;
             events = Events::now();
