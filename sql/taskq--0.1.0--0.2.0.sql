@@ -1603,20 +1603,38 @@ comment on function taskq._load_of(timestamptz, timestamptz) is
 create function taskq._claims_held_by() returns table (why text, advice text)
   language plpgsql volatile rows 1 set search_path = pg_catalog, pg_temp as $$
 declare
+  v_here  oid := (select d.oid from pg_database d where d.datname = current_database());
   v_found record;
   v_dead  bigint := pg_stat_get_dead_tuples('taskq.task'::regclass);
   v_live  bigint := pg_stat_get_live_tuples('taskq.task'::regclass);
   v_lanes bigint;
 begin
+  -- Whom do sessions wait for that want what a claim wants? Whoever only waits before them is not it, but whom that one waits for.
+  with recursive ahead (pid, waiting) as (
+      select p.pid, l.pid
+        from pg_locks l
+        join pg_class c on c.oid = l.relation and c.relnamespace = 'taskq'::regnamespace
+       cross join lateral unnest(pg_blocking_pids(l.pid)) p(pid)
+       where l.database = v_here and not l.granted and l.mode in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+      union
+      select p.pid, a.waiting from ahead a cross join lateral unnest(pg_blocking_pids(a.pid)) p(pid)
+  )
   select b.pid, coalesce(nullif(b.application_name, ''), b.usename) as name, count(*) as waiting into v_found
-    from pg_locks l
-    join pg_class c on c.oid = l.relation and c.relnamespace = 'taskq'::regnamespace
-   cross join lateral unnest(pg_blocking_pids(l.pid)) p(pid)
-    join pg_stat_activity b on b.pid = p.pid
-   where not l.granted
-   group by b.pid, 2 order by 3 desc limit 1;
+    from ahead a
+    join pg_stat_activity b on b.pid = a.pid
+   where cardinality(pg_blocking_pids(a.pid)) = 0
+   group by b.pid, 2 order by 3 desc, 1 limit 1;
+  if not found then  -- nobody waits at this moment, but the next claim will
+    select b.pid, coalesce(nullif(b.application_name, ''), b.usename) as name, 0::bigint as waiting into v_found
+      from pg_locks l
+      join pg_class c on c.oid = l.relation and c.relnamespace = 'taskq'::regnamespace
+      join pg_stat_activity b on b.pid = l.pid
+     where l.database = v_here and l.granted and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+     order by b.xact_start limit 1;
+  end if;
   if found then
-    return query select format('session %s (%s) holds a lock on a table of taskq that %s for', v_found.pid, v_found.name, taskq._plural(v_found.waiting, 'session waits', 'sessions wait')),
+    return query select format('session %s (%s) holds a lock on a table of taskq that %s for', v_found.pid, v_found.name,
+                               case v_found.waiting when 0 then 'claims wait' else taskq._plural(v_found.waiting, 'session waits', 'sessions wait') end),
                         format('End its transaction: select pg_terminate_backend(%s)', v_found.pid);
   end if;
   if v_dead > 10000 and v_dead > 5 * v_live then

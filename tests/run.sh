@@ -98,7 +98,7 @@ count() {
 }
 
 # What a failed stage said of its failures: the log is long, and may be on another machine.
-excerpt() { grep -nE -A 7 'panicked at|NOT OK|^not ok |^error(\[|:)' "$1" | head -n 60 || true; }
+excerpt() { grep -nE -A 16 'panicked at|NOT OK|^not ok |^error(\[|:)' "$1" | head -n 120 || true; }
 
 all='lint build pgrx security regress isolation server model soak clients observe demo readme pg18 pg16 pg_upgrade docker'
 stages=${STAGE:-$all}

@@ -316,9 +316,11 @@ fn e03_a_listener_that_never_reads_hinders_neither_producers_nor_vacuum() {
         client.run("vacuum taskq.task");
         client.value::<i64>(dead, &[]) == 0
     });
+    // The pages at the end cannot go while pointers to dead rows stand in them, and a vacuum that finds them in less than
+    // 2 % of all pages leaves these pointers where they are: autovacuum may have cleaned the others.
     let size = "select pg_relation_size('taskq.task') < 1000000";
     eventually("the table is small again", 60, || {
-        client.run("vacuum (truncate) taskq.task");
+        client.run("vacuum (truncate, index_cleanup on) taskq.task");
         client.value::<bool>(size, &[])
     });
     let seconds = begin.elapsed().as_secs_f64();
