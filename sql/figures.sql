@@ -30,6 +30,14 @@ create function taskq._figures_state()
 comment on function taskq._figures_state() is
   'When the tasks were last counted for _figures, and whether the figures have been exact since. No row without shared memory or before the first count.';
 
+-- The keeper moves what has become due from scheduled to ready: without one the figures grow old.
+create function taskq._figures_kept()
+  returns table (counted_at timestamptz, exact boolean)
+  language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_figures_kept';
+comment on function taskq._figures_kept() is
+  'As _figures_state; no row if this database has no keeper either. Then the figures are not to be shown.';
+
 create function taskq._clock_jump()
   returns table (at timestamptz, seconds double precision)
   language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp

@@ -115,6 +115,11 @@ create function taskq._figures_for_metrics()
 comment on function taskq._figures_for_metrics() is
   'As _figures, with the moment at which each pair was first seen, and since then how many of the durations (waiting, run, and from enqueue to complete) were not longer than each of the bounds, how many there were, and their sum in seconds.';
 
+create or replace function taskq._figures_kept()
+  returns table (counted_at timestamptz, exact boolean)
+  language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_figures_kept';
+
 create function taskq._take_claims()
   returns table (claims bigint, claim_p50 double precision, claim_p95 double precision)
   language c volatile security definer rows 1 set search_path = pg_catalog, pg_temp

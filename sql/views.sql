@@ -51,16 +51,6 @@ create view taskq._oldest_ready as
    group by l.queue;
 comment on view taskq._oldest_ready is 'Queues that have ready tasks, and since when the oldest one of each has been due.';
 
--- The keeper moves what has become due from scheduled to ready: without one the figures grow old.
-create function taskq._figures_kept()
-  returns table (counted_at timestamptz, exact boolean)
-  language sql volatile security definer rows 1 set search_path = pg_catalog, pg_temp as $$
-  select s.counted_at, s.exact from taskq._figures_state() s
-   where exists (select from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database())
-$$;
-comment on function taskq._figures_kept() is
-  'As _figures_state; no row if this database has no keeper either. Then the figures are not to be shown.';
-
 -- Counts come from shared memory if they are kept there; otherwise they are made here. (In a function, because
 -- the planner cannot know that it is not called: it would expect long work, and compile the query.)
 create function taskq._count_tasks(queue text, now timestamptz)

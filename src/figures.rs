@@ -5,6 +5,7 @@ use crate::changes;
 use crate::checks;
 use crate::failure::Outcome;
 use crate::shared::buckets::BOUNDS;
+use crate::shared::database::Database;
 use crate::shared::figure::{self, Counts, Durations, Figure};
 use crate::shared::histogram::Histogram;
 use crate::shared::{self, worker};
@@ -17,6 +18,7 @@ use pgrx::pg_sys::Datum;
 sql_functions! {
     taskq_figures / pg_finfo_taskq_figures => figures;
     taskq_figures_state / pg_finfo_taskq_figures_state => state;
+    taskq_figures_kept / pg_finfo_taskq_figures_kept => kept;
     taskq_figures_for_metrics / pg_finfo_taskq_figures_for_metrics => for_metrics;
     taskq_take_figures / pg_finfo_taskq_take_figures => take;
     taskq_clock_jump / pg_finfo_taskq_clock_jump => clock_jump;
@@ -80,10 +82,23 @@ fn for_metrics(call: &Call) -> Outcome<Datum> {
     rows.finish()
 }
 
+/// `taskq._figures_state()`.
 fn state(call: &Call) -> Outcome<Datum> {
+    state_if(call, |_| true)
+}
+
+/// `taskq._figures_kept()`.
+fn kept(call: &Call) -> Outcome<Datum> {
+    state_if(call, |database| database.keeper.lives())
+}
+
+fn state_if(call: &Call, shown: impl Fn(&Database) -> bool) -> Outcome<Datum> {
     let mut rows = call.rows();
-    let found = shared::with_database(|database| (database.counted_at, database.exact));
-    if let Some((counted_at, exact)) = found.filter(|(at, _)| *at != Moment::DISTANT_PAST) {
+    let found = shared::with_database(|database| {
+        let counted = database.counted_at != Moment::DISTANT_PAST && shown(database);
+        counted.then_some((database.counted_at, database.exact))
+    });
+    if let Some((counted_at, exact)) = found.flatten() {
         rows.add(&[arg(counted_at), arg(exact)]);
     }
     rows.finish()
