@@ -70,7 +70,9 @@ pgrx::extension_sql_file!("../sql/redrive.sql", name = "redrive", requires = ["c
 pgrx::extension_sql_file!("../sql/views.sql", name = "views", requires = ["redrive"]);
 pgrx::extension_sql_file!("../sql/alert.sql", name = "alert", requires = ["views"]);
 pgrx::extension_sql_file!("../sql/archive.sql", name = "archive", requires = ["alert"]);
-pgrx::extension_sql_file!("../sql/drill.sql", name = "drill", requires = ["archive"]);
+pgrx::extension_sql_file!("../sql/archive_days.sql", name = "archive_days", requires = ["archive"]);
+pgrx::extension_sql_file!("../sql/archive_rows.sql", name = "archive_rows", requires = ["archive_days"]);
+pgrx::extension_sql_file!("../sql/drill.sql", name = "drill", requires = ["archive_rows"]);
 pgrx::extension_sql_file!("../sql/sample.sql", name = "sample", requires = ["drill"]);
 pgrx::extension_sql_file!("../sql/schedule.sql", name = "schedule", requires = ["sample"]);
 pgrx::extension_sql_file!("../sql/keeper.sql", name = "keeper", requires = ["schedule"]);
