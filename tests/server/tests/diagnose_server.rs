@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use taskq_server_tests::{Life, Run, Session, Shared, USUAL, eventually, pause, signal, signals};
+use taskq_server_tests::{Life, Run, Session, Shared, USUAL, eventually, signal, signals};
 
 static SERVER: Shared = Shared::new(
     "diagnose_server",
