@@ -18,7 +18,7 @@ mod wait;
 
 pub use fill::fill;
 pub use life::{Arrival, Finding, Life, Run, Task, USUAL};
-pub use process::{anonymous_memory, cpu_seconds, peak_memory, signal};
+pub use process::{anonymous_memory, cpu_seconds, peak_memory, signal, stop_asleep};
 pub use random::Random;
 pub use server::{Database, Server, Shared, Stop};
 pub use session::{Session, sqlstate};

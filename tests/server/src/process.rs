@@ -1,5 +1,7 @@
 //! Processes: signals, children, memory.
 
+use crate::wait::eventually;
+use postgres::Client;
 use std::fs;
 
 /// Sends a signal. A process that is gone already is none of our concern.
@@ -9,6 +11,30 @@ pub fn signal(pid: u32, signal: i32) {
     assert!(pid > 1, "refusing to signal process {pid}");
     // SAFETY: a system call without pointers.
     unsafe { libc::kill(pid, signal) };
+}
+
+/// Stops a keeper or launcher while it sleeps. (Stopped at any other moment, it may hold a lock on what all share, and
+/// the whole server would stand still. For the same reason the question must be one that needs no lock.)
+pub fn stop_asleep(client: &mut Client, pid: u32) {
+    let sleeps = client
+        .prepare(
+            "select pg_stat_get_backend_wait_event(id) is not distinct from 'Extension'
+               from pg_stat_get_backend_idset() id where pg_stat_get_backend_pid(id) = $1",
+        )
+        .expect("prepare");
+    let server_pid = i32::try_from(pid).expect("a process id");
+    eventually("it is stopped while it sleeps", 30, || {
+        let mut asleep = || client.query_one(&sleeps, &[&server_pid]).is_ok_and(|row| row.get(0));
+        if !asleep() {
+            return false;
+        }
+        signal(pid, libc::SIGSTOP);
+        let stopped = asleep();
+        if !stopped {
+            signal(pid, libc::SIGCONT);
+        }
+        stopped
+    });
 }
 
 /// Runs a function when this program ends: test files keep their server in a static, and statics

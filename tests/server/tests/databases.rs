@@ -4,7 +4,9 @@
 use postgres::{Client, NoTls};
 use std::thread;
 use std::time::{Duration, Instant};
-use taskq_server_tests::{Server, Session, Shared, eventually, pause, signal, signals, sqlstate};
+use taskq_server_tests::{
+    Server, Session, Shared, eventually, pause, signal, signals, sqlstate, stop_asleep,
+};
 
 static SERVER: Shared = Shared::new("databases", &[]);
 
@@ -145,7 +147,7 @@ fn the_wait_for_a_keeper_can_be_cancelled_and_ends_after_a_while() {
     let mut client = SERVER.connect("postgres");
     // Held still, it cannot leave.
     let keeper = kept(&mut client, "still");
-    signal(keeper as u32, signals::SIGSTOP);
+    stop_asleep(&mut client, keeper as u32);
     client.run("set statement_timeout = '1 s'");
     let cancelled = sqlstate(client.simple_query("alter database still rename to never"));
     client.run("set statement_timeout = '30 s'");
@@ -223,7 +225,7 @@ fn g01_other_databases_are_dropped_while_keepers_sleep_wait_and_work() {
         eventually(&format!("the keeper {name}"), 30, || client.value::<String>(doing, &[&name]) == event);
     }
     // Each process must have let go of the files of a database that is dropped.
-    client.run("set statement_timeout = '5 s'");
+    client.run("set statement_timeout = '30 s'");
     for _ in 0..3 {
         client.run("create database other");
         client.run("drop database other");

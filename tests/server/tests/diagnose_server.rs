@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use taskq_server_tests::{Life, Run, Session, Shared, USUAL, eventually, signal, signals};
+use taskq_server_tests::{Life, Run, Session, Shared, USUAL, eventually, signal, signals, stop_asleep};
 
 static SERVER: Shared = Shared::new(
     "diagnose_server",
@@ -33,7 +33,7 @@ fn a_keeper_that_hangs_or_is_off_is_named() {
     eventually("the keeper works", 60, || client.value::<String>(finding, &[]) == "nothing_found");
     let pid: i32 = client.value(keeper, &[]);
     let pid = u32::try_from(pid).unwrap();
-    signal(pid, signals::SIGSTOP);
+    stop_asleep(&mut client, pid);
     eventually("the keeper is late", 90, || client.value::<String>(finding, &[]) == "keeper_late");
     let evidence: String = client.value("select evidence from taskq.diagnose() limit 1", &[]);
     assert!(evidence.contains("alert ("), "{evidence}");

@@ -233,7 +233,8 @@ fn a_rate_is_kept_and_used_by_workers_that_wait() {
     let database = SERVER.database("rate");
     let mut client = database.connect();
     keeper_is_there(&mut client);
-    set(&mut client, r#"{"rate": "50/second", "burst": 10}"#);
+    // (Tokens that lie there while the machine halts are used afterwards, if it is for less than a second.)
+    set(&mut client, r#"{"rate": "50/second", "burst": 50}"#);
     client.run("select taskq.enqueue('t', queue => 'q') from generate_series(1, 1000)");
     let begin = Instant::now();
     sessions(&database, 8, |_, mut client| {
@@ -252,7 +253,7 @@ fn a_rate_is_kept_and_used_by_workers_that_wait() {
                       from (select claimed_at from taskq.done union all
                             select claimed_at from taskq.task where claimed_at is not null) c)
          select count(*) from s a join s b on b.n >= a.n
-          where b.n - a.n + 1 > 50 * extract(epoch from b.at - a.at) + 10 + 0.001",
+          where b.n - a.n + 1 > 50 * extract(epoch from b.at - a.at) + 50 + 0.001",
         &[],
     );
     assert_eq!(too_many, 0, "windows in which more began than may");
@@ -260,7 +261,7 @@ fn a_rate_is_kept_and_used_by_workers_that_wait() {
         "select count(*) from taskq.done where claimed_at < (select min(claimed_at) from taskq.done) + interval '5 s'",
         &[],
     );
-    assert!(began >= 208, "{began} of 260 began in 5 seconds");
+    assert!(began >= 240, "{began} of 300 began in 5 seconds");
 }
 
 #[test]

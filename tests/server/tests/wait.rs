@@ -230,7 +230,7 @@ fn while_it_waits_it_holds_no_snapshot_no_transaction_and_no_lock() {
     client.run("vacuum test");
     assert_eq!(client.value::<i64>("select pg_relation_size('test')", &[]), 0);
     // And its session can be used by DDL of others.
-    client.run("set lock_timeout = '2 s'; alter table taskq.task set (fillfactor = 70)");
+    client.run("set lock_timeout = '10 s'; alter table taskq.task set (fillfactor = 70)");
     assert!(waiter.waits());
     client.run("select taskq.enqueue('t')");
     waiter.woken();
