@@ -23,21 +23,14 @@
 -- Who holds locks on done and the archive: transactions older than 50 ms, the oldest first.
 create function taskq._archive_holders() returns text
   language sql volatile set search_path = pg_catalog, pg_temp as $$
-  select string_agg(h.who, '; ' order by h.since)
-    from (select coalesce(format('pid %s (%s, %s, %s)', a.pid, a.usename, nullif(a.application_name, ''), a.state),
-                          format('prepared transaction %s', quote_literal(p.gid)), 'a process of the server')
-                   || coalesce(format(', in a transaction since %s', coalesce(a.xact_start, p.prepared)::timestamptz(0)), '') as who,
-                 coalesce(a.xact_start, p.prepared) as since
-            from (select distinct l.pid, l.virtualtransaction
-                    from pg_locks l
-                   where l.database = (select d.oid from pg_database d where d.datname = current_database())
-                     and l.relation in (select t.relid from pg_partition_tree('taskq.done') t
-                                        union all select t.relid from pg_partition_tree('taskq.archive') t)
-                     and l.granted and l.pid is distinct from pg_backend_pid()) l
-            left join pg_stat_activity a on a.pid = l.pid
-            left join pg_prepared_xacts p on l.pid is null and l.virtualtransaction = '-1/' || p.transaction
-           where coalesce(a.xact_start, p.prepared) < clock_timestamp() - interval '50 ms'
-           order by since
+  select string_agg(format('%s, in a transaction since %s', h.who, h.since::timestamptz(0)), '; ' order by h.since)
+    from (select distinct l.who, l.since
+            from taskq._lock_holders() l
+           where l.relation in (select t.relid from pg_partition_tree('taskq.done') t
+                                union all select t.relid from pg_partition_tree('taskq.archive') t)
+             and l.pid is distinct from pg_backend_pid()
+             and l.since < clock_timestamp() - interval '50 ms'
+           order by l.since
            limit 5) h
 $$;
 comment on function taskq._archive_holders() is

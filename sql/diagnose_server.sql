@@ -106,23 +106,22 @@ begin
       union
       select p.pid, a.waiting from ahead a cross join lateral unnest(pg_blocking_pids(a.pid)) p(pid)
   )
-  select b.pid, coalesce(nullif(b.application_name, ''), b.usename) as name, count(*) as waiting into v_found
+  select taskq._session_named(a.pid) as who, count(*) as waiting, format('End its transaction: select pg_terminate_backend(%s)', a.pid) as advice
+    into v_found
     from ahead a
-    join pg_stat_activity b on b.pid = a.pid
-   where cardinality(pg_blocking_pids(a.pid)) = 0
-   group by b.pid, 2 order by 3 desc, 1 limit 1;
-  if not found then  -- nobody waits at this moment, but the next claim will
-    select b.pid, coalesce(nullif(b.application_name, ''), b.usename) as name, 0::bigint as waiting into v_found
-      from pg_locks l
+   where a.pid <> 0 and cardinality(pg_blocking_pids(a.pid)) = 0
+   group by a.pid order by 2 desc, a.pid limit 1;
+  if not found then  -- nobody waits at this moment, but the next claim will; or it is a transaction without a session
+    select l.who, 0::bigint as waiting, l.advice into v_found
+      from taskq._lock_holders() l
       join pg_class c on c.oid = l.relation and c.relnamespace = 'taskq'::regnamespace
-      join pg_stat_activity b on b.pid = l.pid
-     where l.database = v_here and l.granted and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-     order by b.xact_start limit 1;
+     where l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+     order by l.since limit 1;
   end if;
   if found then
-    return query select format('session %s (%s) holds a lock on a table of taskq that %s for', v_found.pid, v_found.name,
+    return query select format('%s holds a lock on a table of taskq that %s for', v_found.who,
                                case v_found.waiting when 0 then 'claims wait' else taskq._plural(v_found.waiting, 'session waits', 'sessions wait') end),
-                        format('End its transaction: select pg_terminate_backend(%s)', v_found.pid);
+                        v_found.advice;
   end if;
   if v_dead > 10000 and v_dead > 5 * v_live then
     select h.who, h.advice into v_found from taskq._vacuum_holders() h where h.since < clock_timestamp() - interval '10 seconds' limit 1;

@@ -77,3 +77,36 @@ end
 $$;
 comment on function taskq._refuse(text, text, text) is
   'Raises an error with a hint.';
+
+-- Whom people can look for in pg_stat_activity.
+create function taskq._session_named(pid integer) returns text
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return (select format('session %s (%s)', a.pid, concat_ws(', ', a.usename, nullif(a.application_name, ''), nullif(a.backend_type, 'client backend'), a.state))
+            from pg_stat_activity a where a.pid = _session_named.pid);
+comment on function taskq._session_named(integer) is
+  'A session with its role, application and state, for people; NULL if there is none.';
+
+-- (Locks of a prepared transaction have no process. What they have in common is the virtual transaction, and one of them
+-- is that on the transaction's own number.)
+create function taskq._lock_holders()
+  returns table (relation oid, mode text, pid integer, who text, since timestamptz, advice text)
+  language sql volatile rows 100 set search_path = pg_catalog, pg_temp as $$
+  with held as materialized (
+    select l.locktype, l.relation, l.mode, l.pid, l.virtualtransaction, l.transactionid from pg_locks l
+     where l.granted and (l.database = (select d.oid from pg_database d where d.datname = current_database())
+                          or l.pid is null and l.locktype = 'transactionid')
+  )
+  select l.relation, l.mode, l.pid, taskq._session_named(l.pid), a.xact_start,
+         format('End its transaction: select pg_terminate_backend(%s)', l.pid)
+    from held l join pg_stat_activity a on a.pid = l.pid
+   where l.locktype = 'relation'
+  union all
+  select l.relation, l.mode, null, format('prepared transaction %L', p.gid), p.prepared,
+         format('COMMIT PREPARED %L or ROLLBACK PREPARED %1$L', p.gid)
+    from held l
+    join held own on own.locktype = 'transactionid' and own.virtualtransaction = l.virtualtransaction and own.pid is null
+    join pg_prepared_xacts p on p.transaction = own.transactionid
+   where l.locktype = 'relation' and l.pid is null
+$$;
+comment on function taskq._lock_holders() is
+  'Who holds locks on tables of this database, in which mode, since when their transaction is open, and what to do.';

@@ -102,6 +102,38 @@ comment on column taskq.load.task_blocks_hit is 'Blocks of the table task and it
 
 select pg_catalog.pg_extension_config_dump('taskq.load', '');
 
+create function taskq._session_named(pid integer) returns text
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return (select format('session %s (%s)', a.pid, concat_ws(', ', a.usename, nullif(a.application_name, ''), nullif(a.backend_type, 'client backend'), a.state))
+            from pg_stat_activity a where a.pid = _session_named.pid);
+
+comment on function taskq._session_named(integer) is
+  'A session with its role, application and state, for people; NULL if there is none.';
+
+create function taskq._lock_holders()
+  returns table (relation oid, mode text, pid integer, who text, since timestamptz, advice text)
+  language sql volatile rows 100 set search_path = pg_catalog, pg_temp as $$
+  with held as materialized (
+    select l.locktype, l.relation, l.mode, l.pid, l.virtualtransaction, l.transactionid from pg_locks l
+     where l.granted and (l.database = (select d.oid from pg_database d where d.datname = current_database())
+                          or l.pid is null and l.locktype = 'transactionid')
+  )
+  select l.relation, l.mode, l.pid, taskq._session_named(l.pid), a.xact_start,
+         format('End its transaction: select pg_terminate_backend(%s)', l.pid)
+    from held l join pg_stat_activity a on a.pid = l.pid
+   where l.locktype = 'relation'
+  union all
+  select l.relation, l.mode, null, format('prepared transaction %L', p.gid), p.prepared,
+         format('COMMIT PREPARED %L or ROLLBACK PREPARED %1$L', p.gid)
+    from held l
+    join held own on own.locktype = 'transactionid' and own.virtualtransaction = l.virtualtransaction and own.pid is null
+    join pg_prepared_xacts p on p.transaction = own.transactionid
+   where l.locktype = 'relation' and l.pid is null
+$$;
+
+comment on function taskq._lock_holders() is
+  'Who holds locks on tables of this database, in which mode, since when their transaction is open, and what to do.';
+
 create function taskq._figures_for_metrics()
   returns table (queue text, task_type text, ready bigint, scheduled bigint, running bigint, blocked bigint,
                  enqueued bigint, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
@@ -337,6 +369,19 @@ begin
     update taskq.dead_letter d set acknowledged_at = v_now from seen s where d.id = s.id;
   end if;
 end
+$$;
+
+create or replace function taskq._archive_holders() returns text
+  language sql volatile set search_path = pg_catalog, pg_temp as $$
+  select string_agg(format('%s, in a transaction since %s', h.who, h.since::timestamptz(0)), '; ' order by h.since)
+    from (select distinct l.who, l.since
+            from taskq._lock_holders() l
+           where l.relation in (select t.relid from pg_partition_tree('taskq.done') t
+                                union all select t.relid from pg_partition_tree('taskq.archive') t)
+             and l.pid is distinct from pg_backend_pid()
+             and l.since < clock_timestamp() - interval '50 ms'
+           order by l.since
+           limit 5) h
 $$;
 
 create or replace function taskq._move_early(part regclass, condition text) returns bigint
@@ -1624,23 +1669,22 @@ begin
       union
       select p.pid, a.waiting from ahead a cross join lateral unnest(pg_blocking_pids(a.pid)) p(pid)
   )
-  select b.pid, coalesce(nullif(b.application_name, ''), b.usename) as name, count(*) as waiting into v_found
+  select taskq._session_named(a.pid) as who, count(*) as waiting, format('End its transaction: select pg_terminate_backend(%s)', a.pid) as advice
+    into v_found
     from ahead a
-    join pg_stat_activity b on b.pid = a.pid
-   where cardinality(pg_blocking_pids(a.pid)) = 0
-   group by b.pid, 2 order by 3 desc, 1 limit 1;
-  if not found then  -- nobody waits at this moment, but the next claim will
-    select b.pid, coalesce(nullif(b.application_name, ''), b.usename) as name, 0::bigint as waiting into v_found
-      from pg_locks l
+   where a.pid <> 0 and cardinality(pg_blocking_pids(a.pid)) = 0
+   group by a.pid order by 2 desc, a.pid limit 1;
+  if not found then  -- nobody waits at this moment, but the next claim will; or it is a transaction without a session
+    select l.who, 0::bigint as waiting, l.advice into v_found
+      from taskq._lock_holders() l
       join pg_class c on c.oid = l.relation and c.relnamespace = 'taskq'::regnamespace
-      join pg_stat_activity b on b.pid = l.pid
-     where l.database = v_here and l.granted and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-     order by b.xact_start limit 1;
+     where l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+     order by l.since limit 1;
   end if;
   if found then
-    return query select format('session %s (%s) holds a lock on a table of taskq that %s for', v_found.pid, v_found.name,
+    return query select format('%s holds a lock on a table of taskq that %s for', v_found.who,
                                case v_found.waiting when 0 then 'claims wait' else taskq._plural(v_found.waiting, 'session waits', 'sessions wait') end),
-                        format('End its transaction: select pg_terminate_backend(%s)', v_found.pid);
+                        v_found.advice;
   end if;
   if v_dead > 10000 and v_dead > 5 * v_live then
     select h.who, h.advice into v_found from taskq._vacuum_holders() h where h.since < clock_timestamp() - interval '10 seconds' limit 1;
@@ -2371,6 +2415,10 @@ comment on function taskq._grant_again() is
   'Ends an upgrade: grants every role of granted_part its parts again.';
 
 revoke all on table taskq.load from public;
+
+revoke all on function taskq._session_named(integer) from public;
+
+revoke all on function taskq._lock_holders() from public;
 
 revoke all on function taskq._figures_for_metrics() from public;
 

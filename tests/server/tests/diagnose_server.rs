@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use taskq_server_tests::{Life, Run, Session, Shared, USUAL, eventually, signal, signals, stop_asleep};
+use taskq_server_tests::{
+    Life, Run, Server, Session, Shared, USUAL, eventually, signal, signals, stop_asleep,
+};
 
 static SERVER: Shared = Shared::new(
     "diagnose_server",
@@ -111,7 +113,7 @@ fn claims_that_wait_for_a_lock_are_slower_and_its_holder_is_named() {
     eventually("its holder is named", 10, || {
         let found = life.diagnose(Some("q")).swap_remove(0);
         found.finding == "claims_slower"
-            && found.cause.contains("(migration) holds a lock")
+            && found.cause.contains("(postgres, migration, ")
             && found.advice.contains("pg_terminate_backend")
     });
     end.store(true, Ordering::Relaxed);
@@ -121,7 +123,8 @@ fn claims_that_wait_for_a_lock_are_slower_and_its_holder_is_named() {
 
 #[test]
 fn who_holds_a_lock_is_named_not_who_waits_before_the_claims() {
-    let database = SERVER.database("chain");
+    let server = Server::start("chain", &["max_prepared_transactions = 1"]);
+    let database = server.database("chain");
     let mut client = database.connect();
     let mut why = || {
         let text: Option<String> =
@@ -134,7 +137,9 @@ fn who_holds_a_lock_is_named_not_who_waits_before_the_claims() {
     migration.run("set application_name = 'migration'; begin; lock table taskq.claim_gate in share mode");
     assert_eq!(
         why(),
-        format!("session {pid} (migration) holds a lock on a table of taskq that claims wait for")
+        format!(
+            "session {pid} (postgres, migration, idle in transaction) holds a lock on a table of taskq that claims wait for"
+        )
     );
     migration.run("commit");
     assert_eq!(why(), "");
@@ -154,10 +159,21 @@ fn who_holds_a_lock_is_named_not_who_waits_before_the_claims() {
     eventually("a claim waits behind it", 30, || watcher.value::<i64>(waiting, &[]) == 2);
     assert_eq!(
         why(),
-        format!("session {pid} (open) holds a lock on a table of taskq that 1 session waits for")
+        format!(
+            "session {pid} (postgres, open, idle in transaction) holds a lock on a table of taskq that 1 session waits for"
+        )
     );
     open.run("commit");
     migrating.join().unwrap();
+    claiming.join().unwrap();
+
+    open.run("begin; lock table taskq.claim_gate in share mode; prepare transaction 'it''s'");
+    assert_eq!(why(), "prepared transaction 'it''s' holds a lock on a table of taskq that claims wait for");
+    let mut claimer = database.connect();
+    let claiming = thread::spawn(move || claimer.run("select taskq.claim(1, '{none}', 'claimer')"));
+    eventually("a claim waits for it", 30, || watcher.value::<i64>(waiting, &[]) == 1);
+    assert_eq!(why(), "prepared transaction 'it''s' holds a lock on a table of taskq that claims wait for");
+    open.run("rollback prepared 'it''s'");
     claiming.join().unwrap();
 }
 

@@ -5,7 +5,7 @@ use postgres::Client;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
-use taskq_server_tests::{Database, Random, Server, Session, Shared, eventually};
+use taskq_server_tests::{Database, Random, Server, Session, Shared, eventually, pause};
 
 static SERVER: Shared = Shared::new("maintenance", &["taskq.keeper = off", "max_prepared_transactions = 5"]);
 
@@ -349,4 +349,27 @@ fn g20_a_broken_archive_stops_no_work_shows_in_health_and_is_logged_once_a_minut
         round(&mut client);
         client.value::<i64>("select count(*) from taskq.archive", &[]) == completed.load(Ordering::Relaxed)
     });
+}
+
+#[test]
+fn who_holds_a_lock_that_the_archive_needs_is_named() {
+    let database = SERVER.database("holders");
+    let (mut client, mut holder) = (database.connect(), database.connect());
+    let mut advice = || -> Option<String> {
+        // A holder is named when its transaction is older than 50 ms.
+        pause(0.1);
+        client.run("set taskq.test_clock = '+ 3 days'; select taskq._run_duty('archive')");
+        client.value("select advice from taskq.health() where \"check\" = 'archive'", &[])
+    };
+    let named = |advice: Option<String>, who: &str| {
+        let begin = format!("Steps wait for a lock. End what holds it: {who}, in a transaction since 20");
+        assert!(advice.as_ref().is_some_and(|advice| advice.starts_with(&begin)), "{advice:?}");
+    };
+    let pid = holder.pid();
+    holder.run("set application_name = 'report'; begin; select from taskq.done");
+    named(advice(), &format!("session {pid} (postgres, report, idle in transaction)"));
+    holder.run("prepare transaction 'half'");
+    named(advice(), "prepared transaction 'half'");
+    holder.run("rollback prepared 'half'");
+    assert_eq!(advice(), None);
 }
