@@ -19,7 +19,8 @@ begin;
 select now() is not null as begun;
 select pg_sleep(0.5);
 execute one;
-select min(enqueued_at - now()) >= interval '0.5 s' as enqueued, min(run_at - now()) >= interval '0.5 s' as due from taskq.task where id = 5;
+execute many;
+select min(enqueued_at - now()) >= interval '0.5 s' as enqueued, min(run_at - now()) >= interval '0.5 s' as due from taskq.task where id > 4;
 select lease_expires_at - interval '5 min' - now() >= interval '0.5 s' as claimed from taskq.claim();
 commit;
 -- a claim in a prepared statement, too

@@ -27,4 +27,23 @@ delete from taskq.task;
 select taskq.enqueue('later', delay => '1 s'), taskq.enqueue('first', run_at => taskq._now() - interval '1 s'),
        taskq.enqueue('low', priority => -1, run_at => '2001-01-01Z'), taskq.enqueue('high', priority => 1, delay => '1 s') \gset ignored_
 select test.pass('1 s');
+begin;
 select test.claim(4);
+rollback;
+-- (one by one, too: rows of one claim are put in order at its end)
+begin;
+select test.claim() as one, test.claim() as two, test.claim() as three, test.claim() as four;
+rollback;
+select test.claim(1, '{default}') as one, test.claim(1, '{default}') as two, test.claim(1, '{default}') as three, test.claim(1, '{default}') as four;
+delete from taskq.task;
+-- queues do not matter, whichever of them are named
+select taskq.enqueue('one', queue => 'z'), taskq.enqueue('two', queue => 'a'), taskq.enqueue('three', queue => 'm'), taskq.enqueue('four', queue => 'z'),
+       taskq.enqueue('first', queue => 'm', run_at => taskq._now() - interval '1 s'), taskq.enqueue('high', queue => 'a', priority => 1) \gset ignored_
+begin;
+select test.claim(6);
+rollback;
+begin;
+select test.claim() as one, test.claim() as two, test.claim() as three, test.claim() as four, test.claim() as five, test.claim() as six;
+rollback;
+select test.claim(1, '{m,z,a}') as one, test.claim(1, '{m,z,a}') as two, test.claim(1, '{a,m,z}') as three, test.claim(1, '{z,m,a}') as four,
+       test.claim(1, '{m,z,a}') as five, test.claim(1, '{m,z,a}') as six;

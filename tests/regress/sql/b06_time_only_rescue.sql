@@ -12,6 +12,7 @@ select count(*) from taskq.claim(1, array['q'], lease => '60 min');
 select taskq.enqueue('plain', queue => 'q'), taskq.enqueue('typed', queue => 'q') \gset ignored_
 select count(*) from taskq.claim(2, array['q']);
 select task_type, lease_expires_at - taskq._now() as lease from taskq.running order by id;
+select t.task_type, e.lease_expires_at - taskq._now() as lease from taskq.task t, taskq.extend(t.id, t.token) e where t.task_type <> 'long' order by t.id;
 -- ten rounds of the keeper in 59 minutes and 59 seconds
 create procedure test.rounds(n integer, "time" interval) language plpgsql as $$
 begin

@@ -7,6 +7,7 @@
 select test.freeze();
 \set shown '| sed -E ''s/ received from server process with PID [0-9]+//; s/"at": "[^"]*"/"at": "..."/'''
 select taskq.configure_queue('failed', '{"dead_letters_limit": 0}') is not null as configured, taskq.configure_queue('expired', '{"dead_letters_limit": 0}') is not null as configured;
+create temp table before as select * from taskq._figures();
 listen taskq_alert;
 select test.running('failed', 0) as failed, test.running('expired', 0) as expired \gset
 select state from taskq.fail(:failed, test.token(:failed), 'lease expired');
@@ -35,6 +36,10 @@ select a.queue, d.key from taskq.dead_letter a join taskq.dead_letter f on f.que
 select a.queue, d.key from taskq.dead_letters a join taskq.dead_letters f on f.queue = 'failed', jsonb_object_keys(a.errors -> 0) d(key)
  where a.errors -> 0 -> d.key is distinct from f.errors -> 0 -> d.key order by 1, 2;
 select queue, dead from taskq.queues order by queue;
+-- the counters, but for that of leases that were over
+select f.queue, sum(f.dead - coalesce(b.dead, 0)) as dead, sum(f.failed - coalesce(b.failed, 0)) as failed,
+       sum(f.running - coalesce(b.running, 0)) as running, sum(f.expired - coalesce(b.expired, 0)) as expired
+  from taskq._figures() f left join before b using (queue, task_type) where f.queue in ('failed', 'expired', 'claimed') group by f.queue order by f.queue;
 -- and all are redriven alike
 select redriven from taskq.redrive('*');
 select queue, state, attempt, last_error from taskq.tasks order by queue;

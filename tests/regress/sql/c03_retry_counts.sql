@@ -36,4 +36,5 @@ select state from taskq.fail(:id, test.token(:id), retry => false);
 -- "not even once" cannot be said
 select taskq.enqueue('t', max_retries => -1);
 select test.error('select taskq.enqueue_many(''[{"task_type": "t", "max_retries": -1}]'')'),
-       test.error('select taskq.configure_type(''t'', ''{"max_retries": -1}'')');
+       test.error('select taskq.configure_type(''t'', ''{"max_retries": -1}'')'),
+       test.error('select taskq.schedule(''s'', ''@daily'', ''t'', settings => ''{"max_retries": -1}'')');

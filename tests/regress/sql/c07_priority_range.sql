@@ -7,7 +7,8 @@
 select test.freeze();
 select p, test.error(format('select taskq.enqueue(''t'', priority => %s)', p)) as enqueue,
        test.error(format('select taskq.enqueue_many(''[{"task_type": "t", "priority": %s}]'')', p)) as enqueue_many,
-       test.error(format('select taskq.configure_type(''t'', ''{"priority": %s}'')', p)) as configure_type
+       test.error(format('select taskq.configure_type(''t'', ''{"priority": %s}'')', p)) as configure_type,
+       test.error(format('select taskq.schedule(''s'', ''@daily'', ''t'', settings => ''{"priority": %s}'')', p)) as schedule
   from unnest('{-2147483648, -101, -100, 100, 101, 2147483647}'::int[]) p;
 select test.error('select taskq.enqueue(''t'', priority => 2147483648)'), test.error('select taskq.enqueue_many(''[{"task_type": "t", "priority": 99999999999999999999}]'')');
 -- both ends in order, through five failures, a release, a redrive

@@ -49,6 +49,9 @@ insert into place (place, call) values
   ('resume', 'select taskq.resume(%L)'),
   ('schedule.name', 'select taskq.schedule(%L, ''@daily'', ''t'')'),
   ('schedule.task_type', 'select taskq.schedule(''s'', ''@daily'', %L)'),
+  ('unschedule', 'select taskq.unschedule(%L)'),
+  ('estimate.task_type', 'select taskq.estimate(%L)'),
+  ('estimate.queue', 'select taskq.estimate(''t'', %L)'),
   ('once', 'select taskq.once(%L, ''k'')');
 select what, test.error(format('select taskq.enqueue(%L)', name)) from bad order by n;
 select place, test.error(format(call, repeat('x', 64))) from place order by n;

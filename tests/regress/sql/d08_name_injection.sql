@@ -21,9 +21,17 @@ select count(*) from taskq.queues join good on queue = name where running = 1;
 select count(taskq.configure_queue(name, '{"dead_letters_limit": 1}')), count(taskq.configure_type(name, jsonb_build_object('queue', name))) from good;
 select count(*) from good join taskq.task_types on task_type = name and queue = name;
 select count(taskq.pause(name)), count(taskq.resume(name)) from good;
-select sum(r.redriven) from good, taskq.redrive(queue => name, task_type => name) r where name <> '*';
-select sum(taskq.purge('ready', name, name)) from good;
+select count(f) from taskq.task t, taskq.fail(t.id, t.token, 'x', retry => false) f;
+-- (each finds its own one and no other; to redrive * means all)
+select count(*), bool_and(r.redriven = 1) as each_its_own from good, taskq.redrive(queue => name, max_tasks => 2) r where name <> '*';
+select redriven from taskq.redrive(task_type => '*');
+select count(*), bool_and(taskq.purge('ready', queue => name) = 1) as each_its_own from good where n % 2 = 0;
+select count(*), bool_and(taskq.purge('ready', task_type => name) = 1) as each_its_own from good where n % 2 = 1;
 select count(taskq.once(name, name)) from good;
+select count(*) from good, taskq.estimate(name) e where e.queue = name;
+select count(taskq.schedule(name, '@daily', name, settings => jsonb_build_object('queue', name))) from good;
+select count(*) from good join taskq.schedules s on s.name = good.name and s.task_type = good.name and s.queue = good.name;
+select count(*) from good where taskq.unschedule(name);
 -- in bulk
 select count(*) from taskq.enqueue_many((select jsonb_agg(jsonb_build_object('task_type', name, 'queue', name)) from good));
 select count(*) from good join taskq.task t on t.task_type = name and t.queue = name where t.state = 'waiting';
@@ -32,4 +40,5 @@ select count(*) from good join taskq.task t on t.task_type = name and t.queue = 
 select to_regclass('taskq.task') is not null as task, count(*) from pg_namespace where nspname ~ 'drop|%|\$';
 
 -- upper and lower case are two queues
+select test.claim(9, array['A']);
 select queue, running, ready from taskq.queues where queue in ('a', 'A') order by queue;

@@ -185,10 +185,19 @@ fn late_complete(one: &mut Client, two: &mut Client, maintain: bool) {
     pause(1.0);
     if maintain {
         two.run("call taskq.maintain()");
+        // Nobody else has it yet, and its token is still the old one.
+        assert_changes_nothing(one, two, id, old);
     }
     let (again, new) = two.claim(1)[0];
     assert_eq!(again, id);
     assert!(new > old, "token {new} after {old}");
+    assert_changes_nothing(one, two, id, old);
+    two.complete(id, new).expect("the holder completes");
+    let done = two.column::<i32>("select attempt from taskq.done where id = $1", &[&id]);
+    assert_eq!(done, [2], "one row, of the second run");
+}
+
+fn assert_changes_nothing(one: &mut Client, two: &mut Client, id: i64, old: i64) {
     let row = "select t::text from taskq.task t";
     let before: String = two.value(row, &[]);
     assert_eq!(sqlstate(one.complete(id, old)), "TQ001");
@@ -205,9 +214,6 @@ fn late_complete(one: &mut Client, two: &mut Client, maintain: bool) {
         [0_i64; 0]
     );
     assert_eq!(two.value::<String>(row, &[]), before);
-    two.complete(id, new).expect("the holder completes");
-    let done = two.column::<i32>("select attempt from taskq.done where id = $1", &[&id]);
-    assert_eq!(done, [2], "one row, of the second run");
 }
 
 #[test]

@@ -359,10 +359,30 @@ fn f04_taskq_never_switches_synchronous_commit_off_and_no_table_is_unlogged() {
            $$ begin insert into public.seen values (current_setting('synchronous_commit')); return null; end $$;
          create trigger look after insert or update or delete on taskq.task for each row execute function look()",
     );
-    client.run("select taskq.enqueue('t')");
-    let (id, token) = client.claim(1)[0];
-    client.complete(id, token).expect("complete");
-    assert_eq!(client.column::<String>("select setting from public.seen", &[]), ["on", "on", "on"]);
+    let running = |verb: &str| format!("select {verb} from taskq.task t where t.state = 'running'");
+    for verb in [
+        "select taskq.enqueue('t', max_retries => 0)",
+        "select taskq.enqueue_many('[{\"task_type\": \"t\"}, {\"task_type\": \"t\"}]')",
+        "select taskq.claim(1)",
+        &running("taskq.extend(t.id, t.token)"),
+        &running("taskq.release(t.id, t.token)"),
+        "select taskq.claim(1)",
+        &running("taskq.fail(t.id, t.token)"),
+        "select taskq.redrive('*')",
+        "select taskq.claim(1, lease => '1 us')",
+        "call taskq.maintain()",
+        "select taskq.claim(1)",
+        &running("taskq.complete(t.id, t.token)"),
+        "select taskq.cancel(min(id)) from taskq.task",
+        "select taskq.purge('ready')",
+    ] {
+        client.run("truncate public.seen");
+        client.run(verb);
+        let seen =
+            "select distinct setting from public.seen union select current_setting('synchronous_commit')";
+        assert_eq!(client.column::<String>(seen, &[]), ["on"], "{verb}");
+    }
+    assert_eq!(client.value::<i64>("select count(*) from taskq.task", &[]), 0);
     let unlogged: Vec<String> = client.column(
         "select oid::regclass::text from pg_class
           where relnamespace = 'taskq'::regnamespace and relkind in ('r', 'p', 'S', 'i') and relpersistence <> 'p'",

@@ -250,16 +250,20 @@ fn a12_a_task_that_is_due_later_holds_nobody_of_its_group_up() {
     let mut client = database.connect();
     // The first of its group in every respect but one.
     client.run("select taskq.enqueue('later', group_key => 'k', priority => 9, delay => '7 days')");
-    client.run("select count(taskq.enqueue('t', group_key => 'k')) from generate_series(1, 300)");
+    client.run("select count(taskq.enqueue('t', group_key => 'k')) from generate_series(1, 100)");
     let running = AtomicUsize::new(0);
+    let begin = Instant::now();
     let work = || {
         let mut client = database.connect();
         let mut mine = 0;
         while client.value::<i64>("select count(*) from taskq.done", &[]) < 300 {
+            assert!(begin.elapsed() < Duration::from_secs(100), "the group has come to a stop");
             let tasks = client.claim(3);
             assert!(tasks.len() <= 1, "{tasks:?}");
             for (id, token) in tasks {
                 assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two of the group run");
+                // (Long enough for another one to begin, if it could.)
+                pause(0.002);
                 running.fetch_sub(1, Ordering::SeqCst);
                 client.complete(id, token).expect("complete");
                 mine += 1;
@@ -269,6 +273,10 @@ fn a12_a_task_that_is_due_later_holds_nobody_of_its_group_up() {
     };
     let each: Vec<i32> = thread::scope(|scope| {
         let threads: Vec<_> = (0..SESSIONS).map(|_| scope.spawn(work)).collect();
+        // The others come while one runs, and nobody has put them aside.
+        for _ in 0..200 {
+            client.run("select taskq.enqueue('t', group_key => 'k')");
+        }
         threads.into_iter().map(|thread| thread.join().expect("a worker failed")).collect()
     });
     assert_eq!(each.iter().sum::<i32>(), 300, "{each:?}");

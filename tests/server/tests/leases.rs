@@ -85,12 +85,16 @@ fn b05_a_heartbeat_at_a_fraction_of_the_lease_keeps_the_task() {
         (row.get(0), row.get(1))
     };
     let mut others: Vec<Client> = (0..4).map(|_| database.connect()).collect();
-    for _ in 0..20 {
+    // At first the keeper alone looks, for more than two leases: it remembers when those end that it has seen, and must
+    // look again then. (A round by hand looks for itself, and the keeper sees none of them.)
+    for beat in 0..36 {
         client.query("select * from taskq.extend($1, $2, '5 s')", &[&id, &token]).expect("extend");
         for other in &mut others {
             assert_eq!(other.claim(5), [], "somebody else got the task");
         }
-        others[0].run("call taskq.maintain()");
+        if beat >= 28 {
+            others[0].run("call taskq.maintain()");
+        }
         pause(0.4);
     }
     assert_eq!(client.value::<i32>("select attempt from taskq.task", &[]), 1);
@@ -108,14 +112,26 @@ fn b08_a_new_session_with_the_name_of_a_dead_worker_has_no_part_in_its_tasks() {
     let (id, token): (i64, i64) = (row.get(0), row.get(1));
     drop(first);
     let mut second = database.connect();
+    second.run("set application_name = 'pod-0'");
     second.run("select taskq.enqueue('other', delay => '0.1 s')");
     let mut beats = 0;
     eventually("the dead worker's task is taken back", 30, || {
         beats += 1;
-        assert_eq!(
-            sqlstate(second.query("select * from taskq.extend($1, $2)", &[&id, &(token + 1)])),
-            "TQ001"
-        );
+        // It claims, and holds on to what it has claimed, all under that name.
+        second.run("select taskq.enqueue('own', queue => 'own')");
+        let own = second
+            .query_one("select id, token from taskq.claim(1, array['own'], 'pod-0', '1 h')", &[])
+            .expect("claim");
+        let own: (i64, i64) = (own.get(0), own.get(1));
+        second.query("select * from taskq.extend($1, $2, '1 h')", &[&own.0, &own.1]).expect("extend");
+        for verb in [
+            "select taskq.complete($1, $2)",
+            "select * from taskq.fail($1, $2)",
+            "select * from taskq.extend($1, $2)",
+            "select taskq.release($1, $2)",
+        ] {
+            assert_eq!(sqlstate(second.query(verb, &[&id, &(token + 1)])), "TQ001", "{verb}");
+        }
         second.value::<String>("select state from taskq.status($1)", &[&id]) == "ready"
     });
     assert!(beats > 1, "the lease was held until its end");

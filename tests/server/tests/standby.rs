@@ -116,6 +116,8 @@ fn tasks_of_the_lost_primary(synchronous: bool) {
     client.run("select taskq.enqueue('t') from generate_series(1, 12)");
     // The primary must not be the one that takes them back.
     let rows = client.query("select id, token from taskq.claim(10, lease => '6 s')", &[]).expect("claim");
+    let ends: String =
+        client.value("select min(lease_expires_at)::text from taskq.task where state = 'running'", &[]);
     let claimed: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     if !synchronous {
         // What the standby has not got yet when the primary is lost, is lost. (It has it here.)
@@ -129,9 +131,10 @@ fn tasks_of_the_lost_primary(synchronous: bool) {
     let running = "select count(*) from taskq.task where state = 'running'";
     eventually("all are taken back", 40, || client.value::<i64>(running, &[]) == 0);
     let once = "select count(*) from taskq.task
-                     where id = any($1) and attempt = 1 and jsonb_array_length(errors) = 1 and errors -> 0 ->> 'error' = 'lease expired'";
+                     where id = any($1) and attempt = 1 and jsonb_array_length(errors) = 1 and errors -> 0 ->> 'error' = 'lease expired'
+                       and (errors -> 0 ->> 'at')::timestamptz >= $2::text::timestamptz";
     let ids: Vec<i64> = claimed.iter().map(|(id, _)| *id).collect();
-    assert_eq!(client.value::<i64>(once, &[&ids]), 10);
+    assert_eq!(client.value::<i64>(once, &[&ids, &ends]), 10, "each once, and not before its lease was over");
     // The workers of the lost primary are told so, and all tasks are done by others, once.
     let (id, token) = claimed[0];
     assert_eq!(sqlstate(client.complete(id, token)), "TQ001");

@@ -3,6 +3,7 @@
 //! A waiter looks for itself every 5 seconds; where a test says that an event wakes it, it must
 //! return before that.
 
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Error};
 use std::fs;
 use std::process::{Child, Stdio};
@@ -295,6 +296,27 @@ fn e05_a_task_between_an_empty_claim_and_the_wait_is_not_missed() {
         assert_eq!(tasks.len(), 1, "round {round}");
         worker.complete(tasks[0].0, tasks[0].1).expect("complete");
     }
+}
+
+#[test]
+fn e05_a_task_that_comes_while_the_wait_looks_is_not_missed() {
+    let (database, mut producer) = set_up("looks");
+    // A task for which there is no slot. The look stops at it: it has seen by then that there is no other one.
+    producer.run("select taskq.configure_queue('full', '{\"max_running\": 1}')");
+    producer.run("select taskq.enqueue('t', queue => 'full') from generate_series(1, 2)");
+    producer.run("select from taskq.claim(1, array['full']); listen taskq_ready");
+    let mut locker = database.connect();
+    locker.run("begin; lock table taskq.slot in exclusive mode");
+    let waiter = Waiter::begin(database.connect(), "call taskq.wait(timeout => '30 s')");
+    let looks = "select exists (select from pg_locks where pid = $1 and not granted)";
+    eventually("it looks", 30, || locker.value(looks, &[&waiter.pid]));
+    producer.run("select taskq.enqueue('t', queue => 'other')");
+    // Whoever is there is woken now.
+    let mut told = producer.notifications();
+    let mut told = told.timeout_iter(Duration::from_secs(2));
+    while told.next().expect("listen").is_some_and(|message| message.payload() != "other") {}
+    locker.run("rollback");
+    assert_eq!(waiter.woken().claim(9).len(), 1);
 }
 
 #[test]
