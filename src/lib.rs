@@ -20,6 +20,7 @@ mod fold;
 mod groups;
 mod pairs;
 mod permits;
+mod planner;
 mod session;
 mod settings;
 mod shared;
@@ -53,6 +54,7 @@ mod keeper;
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     settings::init();
+    planner::init();
     keeper::init();
 }
 

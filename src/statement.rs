@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::failure::{Failure, Outcome};
+use crate::planner::FixedPlanner;
 use pgrx::pg_sys::{self, Datum, Oid};
 use pgrx::{FromDatum, IntoDatum};
 use std::ffi::{CString, c_char, c_int};
@@ -214,55 +215,6 @@ impl Table<'_> {
 /// A statement argument.
 pub fn arg<T: IntoDatum>(value: T) -> Option<Datum> {
     value.into_datum()
-}
-
-/// The planner's choices that could flip with the statistics, switched off while hot statements
-/// are planned and run. Sorting is only discouraged: PostgreSQL still sorts where nothing
-/// else can give the order. The settings are put back when the connection closes.
-struct FixedPlanner {
-    switches: [bool; 8],
-    plan_cache_mode: c_int,
-}
-
-impl FixedPlanner {
-    /// Fixes the planner, and keeps what was set before.
-    fn new() -> Self {
-        let mut planner = FixedPlanner {
-            switches: [false, false, false, false, false, false, true, true],
-            plan_cache_mode: pg_sys::PlanCacheMode::PLAN_CACHE_MODE_FORCE_GENERIC_PLAN as c_int,
-        };
-        planner.swap();
-        planner
-    }
-
-    /// Exchanges the planner's settings with those kept here.
-    fn swap(&mut self) {
-        let planner = [
-            &raw mut pg_sys::enable_seqscan,
-            &raw mut pg_sys::enable_bitmapscan,
-            &raw mut pg_sys::enable_hashjoin,
-            &raw mut pg_sys::enable_mergejoin,
-            &raw mut pg_sys::enable_sort,
-            &raw mut pg_sys::jit_enabled,
-            &raw mut pg_sys::enable_indexscan,
-            &raw mut pg_sys::enable_nestloop,
-        ];
-        // SAFETY: these are plain variables of this single-threaded process.
-        unsafe {
-            for (kept, set) in self.switches.iter_mut().zip(planner) {
-                std::ptr::swap(kept, set);
-            }
-            let mode = pg_sys::plan_cache_mode as c_int;
-            pg_sys::plan_cache_mode = self.plan_cache_mode as _;
-            self.plan_cache_mode = mode;
-        }
-    }
-}
-
-impl Drop for FixedPlanner {
-    fn drop(&mut self) {
-        self.swap();
-    }
 }
 
 /// Something that our own code should have made impossible.

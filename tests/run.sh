@@ -54,7 +54,7 @@ other_version() {   # VERSION SERVER_TESTS
     PG=$1 STAGE='regress isolation server' SERVER_TESTS=$2 tests/run.sh
 }
 stage_pg16() { other_version 16 'crash dump standby'; }
-stage_pg18() { other_version 18 'crash databases dump keeper leases notify standby wake'; }
+stage_pg18() { other_version 18 'crash databases dump keeper leases notify plans standby wake'; }
 
 # Each pair is from one source, of one time: PostgreSQL 15.20 writes what only the minor releases of its
 # time can read, and 18.4 is older.
