@@ -89,9 +89,10 @@ impl Probe {
 
     fn check(&mut self, state: &str) {
         for (verb, most_pages, most_rows) in VERBS {
-            // The first call may plan anew, and reads the catalog for it.
+            // The first call may plan anew, and reads the catalog for it. Any other one may have to read what it knew of
+            // the catalog again, when others have just made a database.
             self.measure(verb);
-            let (pages, rows) = self.measure(verb);
+            let (pages, rows) = (0..3).map(|_| self.measure(verb)).min().expect("three calls");
             let what = format!("{state}, session {}: {pages} pages and {rows} rows for {verb}", self.name);
             println!("{what}");
             assert!(
