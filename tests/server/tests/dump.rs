@@ -127,16 +127,16 @@ fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     // Running tasks are recovered when their lease ends: here, by a clock that is ahead.
     let tokens = "select sum(token)::bigint from taskq.task where attempt = 1";
     let before: i64 = new.value(tokens, &[]);
-    for statement in
-        ["set taskq.test_clock = '+ 10 minutes'", "call taskq.maintain()", "reset taskq.test_clock"]
-    {
-        new.run(statement);
-    }
-    let recovered: i64 = new.value(
-        "select count(*) from taskq.tasks where state = 'ready' and attempt = 1 and last_error = 'lease expired'",
-        &[],
-    );
-    assert_eq!(recovered, 40);
+    // (A round that the keeper is just doing by its own clock is not done beside it.)
+    let recovered = "select count(*) from taskq.tasks where state = 'ready' and attempt = 1 and last_error = 'lease expired'";
+    eventually("the leases that were over are taken back", 30, || {
+        for statement in
+            ["set taskq.test_clock = '+ 10 minutes'", "call taskq.maintain()", "reset taskq.test_clock"]
+        {
+            new.run(statement);
+        }
+        new.value::<i64>(recovered, &[]) == 40
+    });
     assert_eq!(new.value::<i64>(tokens, &[]), before);
     let redriven: i64 = new.value("select redriven from taskq.redrive('*')", &[]);
     assert_eq!(redriven, 50);
