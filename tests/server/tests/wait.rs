@@ -90,7 +90,13 @@ fn a_worker_that_waits_counts_as_one_that_asks() {
     let asking = "select workers from taskq._metrics_queues() where queue = $1";
     let sampled = "select claimers::bigint from taskq.sample where queue = $1 order by at desc limit 1";
     // (Not beside a round that the keeper is just doing.)
-    eventually("a sample is taken", 30, || client.value::<i64>("select taskq._run_duty('sample')", &[]) > 0);
+    eventually("a sample is taken", 30, || {
+        client.run("select taskq._run_duty('sample')");
+        client.value(
+            "select exists (select from taskq.sample where queue = 'q' and at > now() + interval '5 min')",
+            &[],
+        )
+    });
     for (queue, workers) in [("q", 1), ("other", 0)] {
         assert_eq!(client.value::<i64>(asking, &[&queue]), workers, "{queue}");
         assert_eq!(client.value::<i64>(sampled, &[&queue]), workers, "{queue}");
