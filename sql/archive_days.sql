@@ -31,11 +31,28 @@ comment on function taskq._longest_retention() is
 
 -- How long the archive keeps what it has: the setting taskq.archive_retention, an interval; empty
 -- means for ever. A setting that the library does not define could be anybody's: it does not count.
+-- (It may stand in postgresql.conf, where a wrong one must not stop the server: so it is refused here.)
 create function taskq._archive_retention() returns interval
-  language sql stable set search_path = pg_catalog, pg_temp as $$
-  select nullif(trim(s.setting), '')::interval
-    from pg_settings s
-   where s.name = 'taskq.archive_retention' and s.context in ('superuser', 'sighup', 'postmaster')
+  language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_setting   text := (select nullif(trim(s.setting), '') from pg_settings s
+                        where s.name = 'taskq.archive_retention' and s.context in ('superuser', 'sighup', 'postmaster'));
+  v_retention interval;
+begin
+  if v_setting is null then
+    return null;
+  end if;
+  begin
+    v_retention := v_setting::interval;
+  exception when data_exception then
+    null;
+  end;
+  if (v_retention >= '0') is not true then
+    perform taskq._refuse('22023', format('setting taskq.archive_retention is not valid: %L', left(v_setting, 50)),
+                          'It must be an interval that is not negative, such as ''2 years'', or empty, which means for ever.');
+  end if;
+  return v_retention;
+end
 $$;
 comment on function taskq._archive_retention() is
   'How long archived tasks are kept; NULL means for ever.';

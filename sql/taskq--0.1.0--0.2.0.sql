@@ -384,6 +384,29 @@ create or replace function taskq._archive_holders() returns text
            limit 5) h
 $$;
 
+create or replace function taskq._archive_retention() returns interval
+  language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_setting   text := (select nullif(trim(s.setting), '') from pg_settings s
+                        where s.name = 'taskq.archive_retention' and s.context in ('superuser', 'sighup', 'postmaster'));
+  v_retention interval;
+begin
+  if v_setting is null then
+    return null;
+  end if;
+  begin
+    v_retention := v_setting::interval;
+  exception when data_exception then
+    null;
+  end;
+  if (v_retention >= '0') is not true then
+    perform taskq._refuse('22023', format('setting taskq.archive_retention is not valid: %L', left(v_setting, 50)),
+                          'It must be an interval that is not negative, such as ''2 years'', or empty, which means for ever.');
+  end if;
+  return v_retention;
+end
+$$;
+
 create or replace function taskq._move_early(part regclass, condition text) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare

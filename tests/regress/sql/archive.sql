@@ -235,6 +235,37 @@ alter table taskq.done drop column surprise;
 select test.rounds(), test.tasks();
 select step, error, held_by from taskq._archive_blockers();
 
+-- the archive keeps all until it is told for how long, then what is younger: whole days, and what went ahead of its day
+create view test.archived as
+  select 'days' as what, count(*), min(first) as first from test.days where place = 'archive'
+  union all select 'tasks', count(*), min(day) from test.tasks where place = 'archive' and part::text not like '%early'
+  union all select 'early', count(*), min(day) from test.tasks where part::text like '%early';
+select test.day(401) \gset ignored_
+select taskq.configure_queue('short', '{"retention": "1 day"}') ->> 'retention', test.finish('short', 2);
+select test.day(403) \gset ignored_
+select test.rounds();
+select * from test.archived;
+-- (what is no time to keep something for is refused, where people look)
+set taskq.archive_retention = 'soon';
+select test.rounds();
+select step, error from taskq._archive_blockers();
+set taskq.archive_retention = '-1 day';
+select test.rounds();
+select step, error from taskq._archive_blockers();
+select count(*) from taskq.health() where "check" = 'archive' and not ok;
+select * from test.archived;
+set taskq.archive_retention = '300 days';
+select test.rounds();
+select * from test.archived;
+select step, error from taskq._archive_blockers();
+set taskq.archive_retention = '36 hours';
+select test.rounds();
+select * from test.archived;
+set taskq.archive_retention = '';
+select test.pass('1 day') \gset ignored_
+select test.rounds();
+select * from test.archived;
+
 -- no table of ours is left when the extension goes
 drop extension taskq cascade;
 select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'taskq';
