@@ -19,7 +19,7 @@ fn keepers(client: &mut Client, database: &str) -> Vec<i32> {
 }
 
 fn wait_for_keeper(client: &mut Client, database: &str) -> i32 {
-    eventually(&format!("{database} has a keeper"), 10, || keepers(client, database).len() == 1);
+    eventually(&format!("{database} has a keeper"), 30, || keepers(client, database).len() == 1);
     keepers(client, database)[0]
 }
 
@@ -63,6 +63,11 @@ fn g01_a_database_with_a_keeper_can_be_renamed_moved_copied_and_dropped() {
             scope.spawn(move || {
                 let mut client = server.connect("postgres");
                 let keeper = kept_on(server, &mut client, name);
+                // (One that is in the middle of its first rounds for more than half a second is terminated.)
+                let rests = "select wait_event = 'Extension' from pg_stat_activity where pid = $1";
+                eventually("it has done its first rounds", 60, || {
+                    client.value::<Option<bool>>(rests, &[&keeper]) == Some(true)
+                });
                 client.run(command);
                 if !after.is_empty() {
                     assert_ne!(wait_for_keeper(&mut client, after), keeper, "{command}");
