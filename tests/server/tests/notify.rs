@@ -4,7 +4,7 @@ use postgres::Client;
 use postgres::fallible_iterator::FallibleIterator;
 use std::fs;
 use std::time::Duration;
-use taskq_server_tests::{Server, Session, eventually};
+use taskq_server_tests::{Server, Session, eventually, signal, signals, stop_asleep};
 
 /// Waits until the keeper has noted that its round failed so.
 fn fails_with(client: &mut Client, code: &str) {
@@ -39,9 +39,13 @@ fn nobody_else_is_harmed(server: &Server, client: &mut Client, code: &str, mend:
     assert_eq!(log.matches(&warning).count(), 1, "one line a minute");
     assert!(log.lines().any(|line| line.contains(" taskq keeper LOG:") && line.contains(&warning)));
 
+    // (Else it might tell of them just before somebody listens.)
+    let process = u32::try_from(keeper).expect("a process id");
+    stop_asleep(client, process);
     let mut listener = server.connect("app");
     mend();
     listener.run("listen taskq_ready");
+    signal(process, signals::SIGCONT);
     client.run("select taskq.enqueue('t', queue => 'after')");
     let mut told = Vec::new();
     eventually("what could not be told is told", 60, || {
