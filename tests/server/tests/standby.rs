@@ -74,7 +74,7 @@ fn a_standby_answers_reads_does_nothing_and_recovers_leases_once_promoted() {
     assert_eq!(lines, [""; 0]);
 
     standby.promote();
-    eventually("the standby has a keeper", 10, || reader.column::<i32>(keeper, &[]).len() == 1);
+    eventually("the standby has a keeper", 5, || reader.column::<i32>(keeper, &[]).len() == 1);
     assert_eq!(recovered, 0);
     eventually("the expired lease is taken back", 10, || {
         reader.value::<String>("select state from taskq.status($1)", &[&id]) == "ready"
