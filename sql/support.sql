@@ -86,27 +86,33 @@ create function taskq._session_named(pid integer) returns text
 comment on function taskq._session_named(integer) is
   'A session with its role, application and state, for people; NULL if there is none.';
 
--- (Locks of a prepared transaction have no process. What they have in common is the virtual transaction, and one of them
--- is that on the transaction's own number.)
+-- Locks of a prepared transaction have no process. What they have in common is the virtual transaction, and one of them
+-- is that on the transaction's own number. (A gid alone does not tell two apart: it can be used again.)
+create function taskq._prepared_locks()
+  returns table (relation oid, mode text, transaction xid, gid text, since timestamptz)
+  language sql volatile rows 100 set search_path = pg_catalog, pg_temp as $$
+  with held as materialized (select l.* from pg_locks l where l.pid is null and l.granted)
+  select l.relation, l.mode, p.transaction, p.gid, p.prepared
+    from held l
+    join held own on own.locktype = 'transactionid' and own.virtualtransaction = l.virtualtransaction
+    join pg_prepared_xacts p on p.transaction = own.transactionid
+   where l.locktype = 'relation' and p.database = current_database()
+$$;
+comment on function taskq._prepared_locks() is
+  'Which locks on tables the prepared transactions of this database hold.';
+
 create function taskq._lock_holders()
   returns table (relation oid, mode text, pid integer, who text, since timestamptz, advice text)
   language sql volatile rows 100 set search_path = pg_catalog, pg_temp as $$
-  with held as materialized (
-    select l.locktype, l.relation, l.mode, l.pid, l.virtualtransaction, l.transactionid from pg_locks l
-     where l.granted and (l.database = (select d.oid from pg_database d where d.datname = current_database())
-                          or l.pid is null and l.locktype = 'transactionid')
-  )
   select l.relation, l.mode, l.pid, taskq._session_named(l.pid), a.xact_start,
          format('End its transaction: select pg_terminate_backend(%s)', l.pid)
-    from held l join pg_stat_activity a on a.pid = l.pid
-   where l.locktype = 'relation'
+    from pg_locks l join pg_stat_activity a on a.pid = l.pid
+   where l.locktype = 'relation' and l.granted
+     and l.database = (select d.oid from pg_database d where d.datname = current_database())
   union all
-  select l.relation, l.mode, null, format('prepared transaction %L', p.gid), p.prepared,
+  select p.relation, p.mode, null, format('prepared transaction %L', p.gid), p.since,
          format('COMMIT PREPARED %L or ROLLBACK PREPARED %1$L', p.gid)
-    from held l
-    join held own on own.locktype = 'transactionid' and own.virtualtransaction = l.virtualtransaction and own.pid is null
-    join pg_prepared_xacts p on p.transaction = own.transactionid
-   where l.locktype = 'relation' and l.pid is null
+    from taskq._prepared_locks() p
 $$;
 comment on function taskq._lock_holders() is
   'Who holds locks on tables of this database, in which mode, since when their transaction is open, and what to do.';

@@ -50,11 +50,12 @@ stage_observe() {   # board and metrics, with a browser and Prometheus
 stage_demo() { CLUSTER=demotest tools/demo.sh; }
 stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run.sh; }   # what it shows
 # The contract, the races and the life cycle on another version of PostgreSQL.
-other_version() {   # VERSION SERVER_TESTS
-    PG=$1 STAGE='regress isolation server' SERVER_TESTS=$2 tests/run.sh
+other_version() {   # VERSION
+    PG=$1 STAGE='regress isolation server' \
+        SERVER_TESTS='crash databases dump keeper leases notify plans standby update wake' tests/run.sh
 }
-stage_pg16() { other_version 16 'crash dump standby'; }
-stage_pg18() { other_version 18 'crash databases dump keeper leases notify plans standby wake'; }
+stage_pg16() { other_version 16; }
+stage_pg18() { other_version 18; }
 
 # Each pair is from one source, of one time: PostgreSQL 15.20 writes what only the minor releases of its
 # time can read, and 18.4 is older.

@@ -5,14 +5,9 @@ use crate::shared;
 use crate::statement::{Spi, Statement};
 use std::collections::HashSet;
 
-/// Whoever changes a task locks the table until the end. Locks of a prepared transaction have no process; what they have
-/// in common is the virtual transaction, and one of them is that on its own number.
+/// Whoever changes a task locks the table until the end.
 static PREPARED: Statement = Statement::new(
-    "select pg_catalog.array_agg(distinct p.transaction::text) from pg_catalog.pg_prepared_xacts p
-       join pg_catalog.pg_locks own on own.locktype = 'transactionid' and own.transactionid = p.transaction and own.pid is null
-       join pg_catalog.pg_locks held on held.virtualtransaction = own.virtualtransaction and held.pid is null
-      where p.database = pg_catalog.current_database()
-        and held.locktype = 'relation' and held.relation = 'taskq.task'::regclass",
+    "select pg_catalog.array_agg(distinct p.transaction::text) from taskq._prepared_locks() p where p.relation = 'taskq.task'::regclass",
     &[],
 );
 

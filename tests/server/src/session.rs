@@ -16,6 +16,8 @@ pub trait Session {
     /// Claims, and returns ids with their tokens, in the order of the answer.
     fn claim(&mut self, n: i32) -> Vec<(i64, i64)>;
     fn complete(&mut self, id: i64, token: i64) -> Result<(), Error>;
+    /// What `taskq.health()` says of this check.
+    fn healthy(&mut self, check: &str) -> bool;
     /// The process that serves this connection.
     fn pid(&mut self) -> i32;
 }
@@ -41,6 +43,10 @@ impl Session for Client {
 
     fn complete(&mut self, id: i64, token: i64) -> Result<(), Error> {
         self.execute("select taskq.complete($1, $2)", &[&id, &token]).map(|_| ())
+    }
+
+    fn healthy(&mut self, check: &str) -> bool {
+        self.value("select ok from taskq.health() where \"check\" = $1", &[&check])
     }
 
     fn pid(&mut self) -> i32 {

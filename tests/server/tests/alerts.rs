@@ -132,9 +132,7 @@ fn the_alert_about_vacuum_names_who_holds_it_back() {
             round(client);
             state(client, "vacuum_held", detail).as_deref() == Some("cleared")
         });
-        assert!(
-            client.value::<bool>("select ok from taskq.health() where \"check\" = 'vacuum held back'", &[])
-        );
+        assert!(client.healthy("vacuum held back"));
     };
 
     // A session that looks at an old snapshot, and one that only waits after it has written.

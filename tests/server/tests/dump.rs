@@ -95,9 +95,7 @@ fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     succeeds(server.program("pg_restore").args(["--single-transaction", "-d", "at_once"]).arg(&file));
     let mut new = restored.connect();
     assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
-    eventually("the copy has a keeper", 60, || {
-        new.value("select ok from taskq.health() where \"check\" = 'duty recover'", &[])
-    });
+    eventually("the copy has a keeper", 60, || new.healthy("duty recover"));
     assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
     drop(new);
 
@@ -121,9 +119,7 @@ fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     let alert: i64 = new.value("select nextval('taskq.alert_id_seq')", &[]);
     assert!(alert > new.value::<i64>("select max(id) from taskq.alert", &[]));
     new.run("set role app; select taskq.enqueue('t'); reset role");
-    eventually("the copy has a keeper", 60, || {
-        new.value("select ok from taskq.health() where \"check\" = 'keeper running'", &[])
-    });
+    eventually("the copy has a keeper", 60, || new.healthy("keeper running"));
     // Running tasks are recovered when their lease ends: here, by a clock that is ahead.
     let tokens = "select sum(token)::bigint from taskq.task where attempt = 1";
     let before: i64 = new.value(tokens, &[]);

@@ -40,10 +40,6 @@ fn assert_recovers(client: &mut Client) {
     assert_eq!(client.value::<String>("select taskq.cancel($1)", &[&id]), "cancelled");
 }
 
-fn is_ok(client: &mut Client, check: &str) -> bool {
-    client.value("select ok from taskq.health() where \"check\" = $1", &[&check])
-}
-
 /// The payloads of what has arrived on the channel, waiting for the first so many seconds.
 fn notifications(client: &mut Client, seconds: u64) -> Vec<String> {
     let mut heard = Vec::new();
@@ -85,7 +81,7 @@ fn the_alert_about_dead_letters_is_raised_once_and_cleared_once() {
         &[&heard[0]],
     );
     assert!(expected, "{}", heard[0]);
-    assert!(!is_ok(&mut client, "open alerts"));
+    assert!(!client.healthy("open alerts"));
     // Going on above the limit is no new alert.
     die(&mut client, 3);
     assert_eq!(notifications(&mut listener, 4), [""; 0]);
@@ -97,7 +93,7 @@ fn the_alert_about_dead_letters_is_raised_once_and_cleared_once() {
     let alerts = "select count(*) filter (where state = 'cleared'), count(*) from taskq.alerts";
     let row = client.query_one(alerts, &[]).unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 1));
-    assert!(is_ok(&mut client, "open alerts"));
+    assert!(client.healthy("open alerts"));
     // And the log has a line for each.
     let log = SERVER.log();
     assert_eq!(log.matches("dead_letters in queue \"mail\"").count(), 2);
@@ -407,14 +403,14 @@ fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
     let mut client = database.connect();
     wait_for_keeper(&mut client);
     let error = "select error from taskq.duties where duty = 'alert'";
-    eventually("the alert duty goes well", 30, || is_ok(&mut client, "duty alert"));
+    eventually("the alert duty goes well", 30, || client.healthy("duty alert"));
     client.run("alter table taskq.dead_letter rename to gone");
     eventually("the alert duty fails", 30, || client.value::<Option<String>>(error, &[]).is_some());
     let text: String = client.value(error, &[]);
     assert!(text.contains("42P01"), "{text}");
-    assert!(!is_ok(&mut client, "duty alert"));
+    assert!(!client.healthy("duty alert"));
     assert_recovers(&mut client);
-    assert!(is_ok(&mut client, "duty recover"));
+    assert!(client.healthy("duty recover"));
     // It is tried again and again, and logged once a minute.
     let at = "select error_at::text from taskq.duties where duty = 'alert'";
     for _ in 0..5 {
@@ -425,5 +421,5 @@ fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
     assert_eq!(failures(SERVER.log()), 1);
     client.run("alter table taskq.gone rename to dead_letter");
     eventually("the alert duty goes well again", 30, || client.value::<Option<String>>(error, &[]).is_none());
-    assert!(is_ok(&mut client, "duty alert"));
+    assert!(client.healthy("duty alert"));
 }

@@ -6,11 +6,7 @@ use taskq_server_tests::{Session, Shared, eventually, pause, sqlstate};
 static SERVER: Shared = Shared::new("leases", &[]);
 
 fn wait_for_keeper(client: &mut Client) {
-    eventually("the keeper is at work", 30, || is_ok(client, "keeper running"));
-}
-
-fn is_ok(client: &mut Client, check: &str) -> bool {
-    client.value("select ok from taskq.health() where \"check\" = $1", &[&check])
+    eventually("the keeper is at work", 30, || client.healthy("keeper running"));
 }
 
 #[test]
@@ -41,9 +37,7 @@ fn an_expired_lease_is_taken_back_without_any_client() {
         "{errors}"
     );
     assert_eq!(sqlstate(client.complete(id, token)), "TQ001");
-    eventually("all is well", 30, || {
-        is_ok(&mut client, "keeper running") && is_ok(&mut client, "duty recover")
-    });
+    eventually("all is well", 30, || client.healthy("keeper running") && client.healthy("duty recover"));
 }
 
 #[test]

@@ -12,9 +12,7 @@ use taskq_server_tests::{Database, Random, Server, Session, Shared, cpu_seconds,
 static SERVER: Shared = Shared::new("limits", &["taskq.keeper_interval = '200 ms'"]);
 
 fn keeper_is_there(client: &mut Client) {
-    eventually("there is a keeper", 30, || {
-        client.value("select ok from taskq.health() where \"check\" = 'keeper running'", &[])
-    });
+    eventually("there is a keeper", 30, || client.healthy("keeper running"));
 }
 
 fn set(client: &mut Client, settings: &str) {

@@ -32,8 +32,7 @@ fn nobody_else_is_harmed(server: &Server, client: &mut Client, code: &str, mend:
     eventually("a lease that is over is taken back", 60, || {
         client.value::<String>("select state from taskq.status($1)", &[&lost]) == "ready"
     });
-    let check = "select ok from taskq.health() where \"check\" = 'duty wake'";
-    assert!(!client.value::<bool>(check, &[]), "health() tells of it");
+    assert!(!client.healthy("duty wake"), "health() tells of it");
     let warning = format!("taskq duty wake failed with SQLSTATE {code}");
     let log = server.log();
     assert_eq!(log.matches(&warning).count(), 1, "one line a minute");

@@ -29,15 +29,14 @@ pub fn broken(time: Duration) -> (String, Found) {
         scope.spawn(|| work(&database, &stop, &completed));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for (breaks, mends, check, share) in BREAKS {
-                let ok = format!("select ok from taskq.health() where \"check\" = '{check}'");
-                eventually("it was well before", 150, || client.value(&ok, &[]));
+                eventually("it was well before", 150, || client.healthy(check));
                 client.run(breaks);
                 let begin = Instant::now();
                 let mut told = false;
                 while begin.elapsed() < time.mul_f64(share) {
                     let before = completed.load(Relaxed);
                     eventually("work goes on", 60, || completed.load(Relaxed) > before + 20);
-                    told |= !client.value::<bool>(&ok, &[]);
+                    told |= !client.healthy(check);
                     pause(1.0);
                 }
                 // (The duty does a round a minute.)
@@ -45,7 +44,7 @@ pub fn broken(time: Duration) -> (String, Found) {
                     found.push(format!("health() did not tell of {breaks}"));
                 }
                 client.run(mends);
-                eventually("it is well again", 150, || client.value(&ok, &[]));
+                eventually("it is well again", 150, || client.healthy(check));
             }
         }));
         stop.store(true, Relaxed);
