@@ -29,13 +29,15 @@ static EXTENSION: Statement = Statement::new(
 /// "task" in ASCII; `_run_duty` uses the same with the duty as the second one.
 static ONLY_ONE: Statement = Statement::new("select pg_catalog.pg_try_advisory_lock(1952539499, 0)", &[]);
 static DUTIES: Statement = Statement::new("select name, every from taskq.duty order by name", &[]);
-/// ALTER DATABASE ... SET reaches only new sessions; a keeper that is at work looks for itself.
-static SWITCHED_OFF: Statement = Statement::new(
-    "select from pg_catalog.pg_db_role_setting s
+/// What ALTER DATABASE ... SET has set of ours. It reaches only new sessions; a keeper that is at work looks for itself.
+static SETTINGS: Statement = Statement::new(
+    "select pg_catalog.array_agg(c.setting order by c.setting),
+            pg_catalog.bool_or(case when c.setting like 'taskq.keeper=%'
+                                    then not pg_catalog.split_part(c.setting, '=', 2)::boolean end)
+       from pg_catalog.pg_db_role_setting s
        join pg_catalog.pg_database d on d.oid = s.setdatabase and d.datname = pg_catalog.current_database()
       cross join pg_catalog.unnest(s.setconfig) c(setting)
-      where s.setrole = 0 and c.setting like 'taskq.keeper=%'
-        and not pg_catalog.split_part(c.setting, '=', 2)::boolean",
+      where s.setrole = 0 and c.setting like 'taskq.%'",
     &[],
 );
 static RUN_DUTY: Statement = Statement::new("select taskq._run_duty($1)", &[TEXTOID]);
@@ -59,7 +61,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// Does the duties of this database until the extension is gone or the keeper is switched off.
 pub fn run() {
     // One that is switched off must not be taken for a keeper, not even for a moment.
-    if !alone() || process::transaction(switched_off) {
+    let settings = process::transaction(Settings::now);
+    if settings.off || !alone() || process::transaction(|| Settings::now().off) {
         process::leave();
     }
     // Should this keeper end before the launcher has seen it, it is started again soon all the same.
@@ -76,6 +79,7 @@ pub fn run() {
     });
     let mut keeper = Keeper {
         extension,
+        settings,
         begin: Instant::now(),
         duties: Vec::new(),
         looked_at: None,
@@ -92,6 +96,8 @@ pub fn run() {
 
 struct Keeper {
     extension: Oid,
+    /// Those of this database when it began.
+    settings: Settings,
     begin: Instant,
     duties: Vec<Duty>,
     looked_at: Option<Instant>,
@@ -108,6 +114,23 @@ struct Duty {
     /// When it is due if nothing happens before.
     next: Instant,
     rest_until: Instant,
+}
+
+/// Our settings of this database, and whether they switch the keeper off.
+#[derive(PartialEq)]
+struct Settings {
+    list: Vec<String>,
+    off: bool,
+}
+
+impl Settings {
+    fn now() -> Self {
+        or_fail(Spi::run_freely(|spi| {
+            let table = spi.execute(&SETTINGS, &[])?;
+            let off = !KEEPER.get() || table.get(0, 1).unwrap_or_default();
+            Ok(Settings { list: table.get(0, 0).unwrap_or_default(), off })
+        }))
+    }
 }
 
 impl Keeper {
@@ -140,7 +163,8 @@ impl Keeper {
         self.looked_at = Some(Instant::now());
         self.watch_clock();
         let (duties, prepared) = process::transaction(|| {
-            let duties = duties(self.extension);
+            leave_if_unwanted(self.extension, &self.settings);
+            let duties = duties();
             let noted = prepared::noted();
             // Whether some have ended is only asked while there were some.
             let asked = noted != self.prepared.0 || !self.prepared.1.is_empty() || self.duties.is_empty();
@@ -262,9 +286,9 @@ fn interval() -> Duration {
     Duration::from_millis(KEEPER_INTERVAL.get().unsigned_abs().into())
 }
 
-/// The duties and how often each is due. Leaves if the extension was dropped (another one that was
-/// created since has its own keeper) or the keeper was switched off.
-fn duties(extension: Oid) -> Vec<(String, Duration)> {
+/// Leaves if the extension was dropped (another one that was created since has its own keeper), or ALTER DATABASE has
+/// changed our settings: if the keeper was not switched off, the next one begins with the new ones.
+fn leave_if_unwanted(extension: Oid, known: &Settings) {
     if installed() != Some(extension) {
         if let Some(mut shared) = shared::lock() {
             let id = transaction::database();
@@ -272,10 +296,19 @@ fn duties(extension: Oid) -> Vec<(String, Duration)> {
         }
         process::leave();
     }
-    if switched_off() {
+    let settings = Settings::now();
+    if settings.off {
         shared::with_database(|database| database.keeper = Process::NONE);
         process::leave();
     }
+    if settings != *known {
+        requests::look_into(process::database());
+        process::leave();
+    }
+}
+
+/// The duties and how often each is due.
+fn duties() -> Vec<(String, Duration)> {
     or_fail(Spi::run_freely(|spi| {
         let table = spi.execute(&DUTIES, &[])?;
         (0..table.len())
@@ -285,10 +318,6 @@ fn duties(extension: Oid) -> Vec<(String, Duration)> {
             })
             .collect()
     }))
-}
-
-fn switched_off() -> bool {
-    !KEEPER.get() || or_fail(Spi::run_freely(|spi| Ok(!spi.execute(&SWITCHED_OFF, &[])?.is_empty())))
 }
 
 /// The extension, if it is there. If so, it stays until this transaction ends: DROP EXTENSION

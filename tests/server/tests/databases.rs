@@ -277,6 +277,32 @@ fn an_excluded_database_has_no_keeper() {
 }
 
 #[test]
+fn a_keeper_at_work_takes_over_settings_of_its_database() {
+    let database = SERVER.database("configured");
+    let (mut client, mut server) = (database.connect(), SERVER.connect("postgres"));
+    wait_for_keeper(&mut server, "configured");
+    client.run(
+        "select taskq.configure_queue('default', '{\"dead_letters_limit\": 0}'); select taskq.enqueue('t', max_retries => 0);
+         select f.state from taskq.claim() c, taskq.fail(c.id, c.token) f",
+    );
+    eventually("the alert is raised", 30, || client.value("select count(*) = 1 from taskq.alerts", &[]));
+    client.run("alter database configured set taskq.alert_repeat = '1 s'");
+    let repeated = "select repeated_at > clock_timestamp() - interval '2 s' is true from taskq.alerts";
+    eventually("it is sent again", 30, || client.value(repeated, &[]));
+    client.run("alter database configured reset taskq.alert_repeat");
+    eventually("it is not sent any more", 30, || {
+        pause(2.5);
+        !client.value::<bool>(repeated, &[])
+    });
+    // What is not about us is none of its business.
+    wait_for_keeper(&mut server, "configured");
+    let keeper = keepers(&mut server, "configured");
+    client.run("alter database configured set work_mem = '5MB'");
+    pause(3.0);
+    assert_eq!(keepers(&mut server, "configured"), keeper);
+}
+
+#[test]
 fn a_keeper_that_was_switched_off_comes_back_when_it_is_switched_on() {
     thread::scope(|scope| {
         for (name, on) in [
