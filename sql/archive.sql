@@ -52,6 +52,7 @@ begin
       when 'early' then taskq._archive_early(_archive_step.at)
       when 'early expiry' then taskq._forget_early(_archive_step.at)
       when 'default' then taskq._bound_default(_archive_step.at)
+      when 'types' then taskq._close_types(members_only => false)
       when 'open days' then taskq._open_days(_archive_step.at)
       when 'close days' then taskq._close_days(_archive_step.at)
       when 'drop days' then taskq._drop_days(_archive_step.at)
@@ -86,7 +87,7 @@ begin
   if not pg_try_advisory_xact_lock(1952539499, 1634886504) then
     return 0;
   end if;
-  foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'open days', 'close days', 'drop days'] loop
+  foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'types', 'open days', 'close days', 'drop days'] loop
     v_count := v_count + taskq._archive_step(v_step, v_now);
     -- while that CHECK waits for its validation, complete must not wait for other steps, too
     exit when v_step = 'default' and exists (select from taskq._default_check() c where not c.valid);

@@ -69,9 +69,9 @@ $$;
 comment on function taskq._queues_due(regclass, timestamptz) is
   'Queues with tasks in this partition of done that are to go to the archive early.';
 
--- Moves up to 1,000 tasks of a partition that meet a condition to archive_early.
+-- Moves up to 1,000 tasks of a partition to archive_early: those of a queue that ended before a moment, or all if there is none.
 -- Locks: their rows, passing by those that others have locked. Writes: done -> archive.
-create function taskq._move_early(part regclass, condition text) returns bigint
+create function taskq._move_early(part regclass, queue text = null, before timestamptz = null) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   v_count bigint;
@@ -80,7 +80,8 @@ begin
     with gone as (
       delete from %1$s d where d.ctid = any (array(
         select f.ctid from %1$s f
-         where %2$s
+         where $1 is null or f.queue = $1 and f.finished_at < $2
+         order by f.finished_at
          limit 1000
            for update skip locked))
       returning d.*
@@ -92,12 +93,13 @@ begin
            g.claimed_at, g.finished_at, g.worker, g.unique_key, g.group_key, g.cancel_reason, g.payload, g.headers,
            g.progress, g.result, g.errors, true
       from gone g
-    $sql$, _move_early.part, _move_early.condition);
+    $sql$, _move_early.part)
+  using _move_early.queue, _move_early.before;
   get diagnostics v_count = row_count;
   return v_count;
 end
 $$;
-comment on function taskq._move_early(regclass, text) is
+comment on function taskq._move_early(regclass, text, timestamptz) is
   'Moves a batch of finished tasks to the archive, row by row.';
 
 -- Moves tasks whose retention is over, where their partition cannot leave as a whole: queues with
@@ -114,7 +116,7 @@ declare
   v_queue    record;
   v_batch    bigint;
   v_full     boolean;
-  v_count    bigint := taskq._move_early('taskq.archive_default', 'true');
+  v_count    bigint := taskq._move_early('taskq.archive_default');
 begin
   loop
     v_full := false;
@@ -125,8 +127,7 @@ begin
       union all select 'taskq.done_default'
     loop
       for v_queue in select q.queue, q.before from taskq._queues_due(v_part, _archive_early.at) q loop
-        v_batch := taskq._move_early(v_part, format('f.queue = %L and f.finished_at < %L order by f.finished_at',
-                                                    v_queue.queue, v_queue.before));
+        v_batch := taskq._move_early(v_part, v_queue.queue, v_queue.before);
         v_count := v_count + v_batch;
         v_full := v_full or v_batch = 1000;
         if clock_timestamp() > v_until then

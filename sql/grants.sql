@@ -133,11 +133,58 @@ create function taskq.grant_reader(role regrole) returns void
 comment on function taskq.grant_reader is
   'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose, health, metrics and dashboard.';
 
+-- Types are open to PUBLIC when they are made, those of tables and views, too. Who may use one can make a table with a column
+-- of it, and that would stand in the way of upgrades, of days that go, and of DROP EXTENSION. (pg_dump leaves out the rights on types of tables:
+-- so the archive duty does this, too. What a script of the extension does is noted as its initial rights: let that be about
+-- its members only.) Returns how many there were.
+create function taskq._close_types(members_only boolean) returns bigint
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_type  oid;
+  v_count bigint := 0;
+begin
+  for v_type in
+    select t.oid from pg_type t
+     where t.typnamespace = 'taskq'::regnamespace and t.typcategory <> 'A'
+       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee = 0)
+       and pg_has_role(current_user, t.typowner, 'usage')
+       and (not _close_types.members_only
+            or exists (select from pg_depend d
+                        where d.deptype = 'e' and d.refclassid = 'pg_extension'::regclass
+                          and (d.classid, d.objid) in (('pg_type'::regclass, t.oid), ('pg_class'::regclass, t.typrelid))))
+  loop
+    execute format('revoke all on type %s from public', v_type::regtype);
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end
+$$;
+comment on function taskq._close_types(boolean) is
+  'Closes the types of all tables, views and functions to PUBLIC.';
+
+-- Roles that lack something of a part that they were granted: as in a database from a dump of an older version.
+create function taskq._rights_missing()
+  returns table (part text, role name)
+  language sql stable rows 10 set search_path = pg_catalog, pg_temp as $$
+  select g.part, r.rolname
+    from taskq.granted_part g
+    join pg_roles r on r.rolname = g.role
+   where exists (select from taskq._parts() p
+                  where (p.part = g.part or p.part in (select i.object from taskq._parts() i where i.part = g.part and i.kind = 'part'))
+                    and case p.kind when 'part' then false
+                                    when 'view' then not has_table_privilege(r.oid, to_regclass(p.object)::oid, 'select')
+                                    else not has_function_privilege(r.oid, to_regproc(p.object)::oid, 'execute') end)
+   order by g.part, r.rolname
+$$;
+comment on function taskq._rights_missing() is
+  'Roles that lack something of a part that they were granted.';
+
 -- The end of every upgrade script: gives all roles their parts again, with what was added to them and
 -- what had to be made anew. Needs a superuser, who alone may upgrade.
 create function taskq._grant_again() returns void
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
+  perform taskq._close_types(members_only => true);
   perform taskq._grant_part(g.part, r.oid::regrole)
      from taskq.granted_part g
      join pg_roles r on r.rolname = g.role
@@ -167,6 +214,8 @@ revoke all on all functions in schema taskq from public;
 revoke all on all procedures in schema taskq from public;
 revoke all on all tables in schema taskq from public;
 revoke all on all sequences in schema taskq from public;
+
+select taskq._close_types(members_only => true);
 
 -- A role that was granted a part before a dump gets it again when the dump is restored; see the
 -- README on pg_dump.

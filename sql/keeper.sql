@@ -217,6 +217,15 @@ begin
   advice := case when not ok then 'The server''s clock was set, or the machine stood still. What was due in between is late or early by that; look at its time service.' end;
   return next;
 
+  "check" := 'rights';
+  select count(*), string_agg(format('%s of %s', m.part, m.role), ', '),
+         'They lack what was added to these parts: ' || string_agg(format('select taskq.grant_%s(%L)', m.part, m.role), '; ')
+    into v_steps, value, advice
+    from taskq._rights_missing() m;
+  ok := v_steps = 0;
+  "limit" := null;
+  return next;
+
   "check" := 'open alerts';
   value := (select count(*)::text from taskq.alert a where a.cleared_at is null and a.acknowledged_at is null);
   "limit" := '0';

@@ -60,6 +60,8 @@ create type taskq._standing as (
 -- _workers_seen returns more columns; the view that uses it comes back with the new one.
 drop view taskq.workers;
 
+drop function taskq._move_early(regclass, text);
+
 drop function taskq._workers_seen();
 
 create table taskq.load (
@@ -391,6 +393,59 @@ create or replace function taskq._archive_holders() returns text
            limit 5) h
 $$;
 
+create or replace function taskq._archive_step(step text, at timestamptz) returns bigint
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_count bigint;
+  v_error text;
+  v_code  text;
+begin
+  begin
+    v_count := case _archive_step.step
+      when 'keys' then taskq._forget_keys(_archive_step.at)
+      when 'early' then taskq._archive_early(_archive_step.at)
+      when 'early expiry' then taskq._forget_early(_archive_step.at)
+      when 'default' then taskq._bound_default(_archive_step.at)
+      when 'types' then taskq._close_types(members_only => false)
+      when 'open days' then taskq._open_days(_archive_step.at)
+      when 'close days' then taskq._close_days(_archive_step.at)
+      when 'drop days' then taskq._drop_days(_archive_step.at)
+    end;
+  exception when others then
+    get stacked diagnostics v_code = returned_sqlstate, v_error = message_text;
+    insert into taskq.archive_trouble as t (step, failed_since, failed_at, error, held_by)
+    values (_archive_step.step, _archive_step.at, _archive_step.at, format('%s: %s', v_code, v_error),
+            case when v_code in ('55P03', '40P01', '55006') then taskq._archive_holders() end)
+        on conflict on constraint archive_trouble_pkey do update
+       set failed_at = excluded.failed_at, error = excluded.error, held_by = excluded.held_by;
+    return 0;
+  end;
+  delete from taskq.archive_trouble t where t.step = _archive_step.step;
+  return v_count;
+end
+$$;
+
+create or replace function taskq._duty_archive() returns bigint
+  language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp set lock_timeout = '100ms' as $$
+declare
+  v_now   timestamptz := taskq._now();
+  v_step  text;
+  v_count bigint := 0;
+begin
+  -- "task" and "arch" in ASCII
+  if not pg_try_advisory_xact_lock(1952539499, 1634886504) then
+    return 0;
+  end if;
+  foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'types', 'open days', 'close days', 'drop days'] loop
+    v_count := v_count + taskq._archive_step(v_step, v_now);
+    -- while that CHECK waits for its validation, complete must not wait for other steps, too
+    exit when v_step = 'default' and exists (select from taskq._default_check() c where not c.valid);
+  end loop;
+  return v_count;
+end
+$$;
+
 create or replace function taskq._archive_retention() returns interval
   language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -414,7 +469,18 @@ begin
 end
 $$;
 
-create or replace function taskq._move_early(part regclass, condition text) returns bigint
+create or replace function taskq._create_finished(name text, meaning text) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  execute format('create table taskq.%I (like taskq.done including all excluding comments)', _create_finished.name);
+  execute format('alter table taskq.%I add primary key (id, finished_at)', _create_finished.name);
+  execute format('create index on taskq.%I (queue, finished_at)', _create_finished.name);
+  execute format('comment on table taskq.%I is %L', _create_finished.name, _create_finished.meaning);
+  execute format('revoke all on type taskq.%I from public', _create_finished.name);
+end
+$$;
+
+create function taskq._move_early(part regclass, queue text = null, before timestamptz = null) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   v_count bigint;
@@ -423,7 +489,8 @@ begin
     with gone as (
       delete from %1$s d where d.ctid = any (array(
         select f.ctid from %1$s f
-         where %2$s
+         where $1 is null or f.queue = $1 and f.finished_at < $2
+         order by f.finished_at
          limit 1000
            for update skip locked))
       returning d.*
@@ -435,8 +502,47 @@ begin
            g.claimed_at, g.finished_at, g.worker, g.unique_key, g.group_key, g.cancel_reason, g.payload, g.headers,
            g.progress, g.result, g.errors, true
       from gone g
-    $sql$, _move_early.part, _move_early.condition);
+    $sql$, _move_early.part)
+  using _move_early.queue, _move_early.before;
   get diagnostics v_count = row_count;
+  return v_count;
+end
+$$;
+
+comment on function taskq._move_early(regclass, text, timestamptz) is
+  'Moves a batch of finished tasks to the archive, row by row.';
+
+create or replace function taskq._archive_early(at timestamptz) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set timezone = 'UTC' as $$
+declare
+  v_until    timestamptz := clock_timestamp() + interval '0.25 seconds';
+  v_shortest interval := (select least(taskq._default_retention(), min(q.retention)) from taskq.queue q);
+  v_part     regclass;
+  v_queue    record;
+  v_batch    bigint;
+  v_full     boolean;
+  v_count    bigint := taskq._move_early('taskq.archive_default');
+begin
+  loop
+    v_full := false;
+    for v_part in
+      select d.part from taskq._days('taskq.done') d
+       where d.starts_at < _archive_early.at - v_shortest
+         and d.part not in (select w.part from taskq._days_due(_archive_early.at) w where w.whole)
+      union all select 'taskq.done_default'
+    loop
+      for v_queue in select q.queue, q.before from taskq._queues_due(v_part, _archive_early.at) q loop
+        v_batch := taskq._move_early(v_part, v_queue.queue, v_queue.before);
+        v_count := v_count + v_batch;
+        v_full := v_full or v_batch = 1000;
+        if clock_timestamp() > v_until then
+          return v_count;
+        end if;
+      end loop;
+    end loop;
+    exit when not v_full;
+  end loop;
   return v_count;
 end
 $$;
@@ -562,6 +668,107 @@ begin
       exit when v_rows operator(pg_catalog.=) 0;
     end loop;
   end loop;
+end
+$$;
+
+create or replace function taskq.health()
+  returns table ("check" text, ok boolean, value text, "limit" text, advice text)
+  language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
+declare
+  v_version text := (select e.extversion from pg_extension e where e.extname = 'taskq');
+  v_duty    record;
+  v_steps   bigint;
+  v_holders text;
+  v_held    record;
+  v_since   timestamptz := (select min(a.backend_start) from pg_stat_activity a
+                             where a.backend_type = 'taskq keeper' and a.datname = current_database());
+begin
+  "check" := 'library preloaded';
+  value := current_setting('shared_preload_libraries');
+  ok := 'taskq' = any (regexp_split_to_array(regexp_replace(value, '[\s"]', '', 'g'), ','));
+  "limit" := null;
+  advice := case when not ok then 'Add taskq to shared_preload_libraries and restart the server, or run CALL taskq.maintain() from a scheduler every few seconds.' end;
+  return next;
+
+  "check" := 'keeper running';
+  value := (select count(*)::text from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database());
+  ok := value = '1';
+  "limit" := '1';
+  advice := case when not ok and current_database() = any (regexp_split_to_array(replace(current_setting('taskq.excluded_databases', true), '"', ''), '\s*,\s*'))
+                   then 'taskq.excluded_databases names this database: take it out, or run CALL taskq.maintain() from a scheduler.'
+                 when not ok and current_setting('taskq.keeper', true) = 'off' then 'taskq.keeper is off here: switch it on, or run CALL taskq.maintain() from a scheduler.'
+                 when not ok then 'See the server log for the reason; max_worker_processes may be used up. CALL taskq.maintain() does its work meanwhile.' end;
+  return next;
+
+  "check" := 'library version';
+  value := taskq._library_version();
+  "limit" := v_version;
+  ok := value = v_version;
+  advice := case when not ok then 'Run ALTER EXTENSION taskq UPDATE, or install the library of that version and restart.' end;
+  return next;
+
+  for v_duty in select d.* from taskq.duty d order by d.name loop
+    "check" := format('duty %s', v_duty.name);
+    value := coalesce(v_duty.error, v_duty.finished_at::text, 'never ran');
+    "limit" := format('%s old', v_duty.every * 3 + interval '20 seconds');
+    -- a keeper that has just begun is given the same time
+    ok := v_duty.error is null
+          and greatest(v_duty.finished_at, v_since) > clock_timestamp() - (v_duty.every * 3 + interval '20 seconds');
+    ok := coalesce(ok, false);
+    advice := case when v_duty.error is not null then 'The last round failed: mend the cause; the duty goes on by itself.'
+                   when not ok then 'The keeper is late or missing: see the checks above.' end;
+    return next;
+  end loop;
+
+  "check" := 'archive';
+  select count(*), string_agg(b.step, ', '), string_agg(b.held_by, ', ') into v_steps, value, v_holders
+    from taskq._archive_blockers() b;
+  ok := v_steps = 0;
+  "limit" := null;
+  advice := case when not ok then coalesce('Steps wait for a lock. End what holds it: ' || v_holders || '.',
+                                           'Steps fail: see taskq._archive_blockers().') end;
+  return next;
+
+  "check" := 'vacuum held back';
+  select h.* into v_held from taskq._vacuum_holders() h where h.since is not null limit 1;
+  "limit" := make_interval(secs => taskq._seconds_setting('taskq.vacuum_held_limit'))::text;
+  ok := v_held.since is null
+        or v_held.since >= clock_timestamp() - make_interval(secs => taskq._seconds_setting('taskq.vacuum_held_limit'));
+  value := case when ok then 'no' else format('by %s, since %s', v_held.who, v_held.since::timestamptz(0)) end;
+  advice := case when not ok then v_held.advice end;
+  return next;
+
+  "check" := 'schedules';
+  select count(*), string_agg(s.name, ', ' order by s.name) into v_steps, value
+    from taskq.schedule s where s.error is not null;
+  ok := v_steps = 0;
+  "limit" := null;
+  advice := case when not ok then 'Their last round failed: see last_error in taskq.schedules, and call taskq.schedule again with what is right.' end;
+  return next;
+
+  "check" := 'clock';
+  select format('%s s at %s', round(j.seconds::numeric, 1), j.at), j.at < taskq._now() - interval '1 hour' into value, ok
+    from taskq._clock_jump() j;
+  ok := coalesce(ok, true);
+  "limit" := '5 s in the last hour';
+  advice := case when not ok then 'The server''s clock was set, or the machine stood still. What was due in between is late or early by that; look at its time service.' end;
+  return next;
+
+  "check" := 'rights';
+  select count(*), string_agg(format('%s of %s', m.part, m.role), ', '),
+         'They lack what was added to these parts: ' || string_agg(format('select taskq.grant_%s(%L)', m.part, m.role), '; ')
+    into v_steps, value, advice
+    from taskq._rights_missing() m;
+  ok := v_steps = 0;
+  "limit" := null;
+  return next;
+
+  "check" := 'open alerts';
+  value := (select count(*)::text from taskq.alert a where a.cleared_at is null and a.acknowledged_at is null);
+  "limit" := '0';
+  ok := value = '0';
+  advice := case when not ok then 'See taskq.alerts and taskq.dead_letters; redrive, purge or acknowledge.' end;
+  return next;
 end
 $$;
 
@@ -2417,9 +2624,53 @@ $$;
 comment on function taskq.grant_reader is
   'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose, health, metrics and dashboard.';
 
+create function taskq._close_types(members_only boolean) returns bigint
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_type  oid;
+  v_count bigint := 0;
+begin
+  for v_type in
+    select t.oid from pg_type t
+     where t.typnamespace = 'taskq'::regnamespace and t.typcategory <> 'A'
+       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee = 0)
+       and pg_has_role(current_user, t.typowner, 'usage')
+       and (not _close_types.members_only
+            or exists (select from pg_depend d
+                        where d.deptype = 'e' and d.refclassid = 'pg_extension'::regclass
+                          and (d.classid, d.objid) in (('pg_type'::regclass, t.oid), ('pg_class'::regclass, t.typrelid))))
+  loop
+    execute format('revoke all on type %s from public', v_type::regtype);
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end
+$$;
+
+comment on function taskq._close_types(boolean) is
+  'Closes the types of all tables, views and functions to PUBLIC.';
+
+create function taskq._rights_missing()
+  returns table (part text, role name)
+  language sql stable rows 10 set search_path = pg_catalog, pg_temp as $$
+  select g.part, r.rolname
+    from taskq.granted_part g
+    join pg_roles r on r.rolname = g.role
+   where exists (select from taskq._parts() p
+                  where (p.part = g.part or p.part in (select i.object from taskq._parts() i where i.part = g.part and i.kind = 'part'))
+                    and case p.kind when 'part' then false
+                                    when 'view' then not has_table_privilege(r.oid, to_regclass(p.object)::oid, 'select')
+                                    else not has_function_privilege(r.oid, to_regproc(p.object)::oid, 'execute') end)
+   order by g.part, r.rolname
+$$;
+
+comment on function taskq._rights_missing() is
+  'Roles that lack something of a part that they were granted.';
+
 create function taskq._grant_again() returns void
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
+  perform taskq._close_types(members_only => true);
   perform taskq._grant_part(g.part, r.oid::regrole)
      from taskq.granted_part g
      join pg_roles r on r.rolname = g.role
@@ -2459,6 +2710,8 @@ revoke all on function taskq._take_claims() from public;
 revoke all on function taskq._workers_seen() from public;
 
 revoke all on table taskq.workers from public;
+
+revoke all on function taskq._move_early(regclass, text, timestamptz) from public;
 
 revoke all on function taskq._sample_load(timestamptz, double precision) from public;
 
@@ -2569,6 +2822,10 @@ revoke all on function taskq._board_running(timestamptz) from public;
 revoke all on function taskq._board() from public;
 
 revoke all on function taskq.dashboard() from public;
+
+revoke all on function taskq._close_types(boolean) from public;
+
+revoke all on function taskq._rights_missing() from public;
 
 revoke all on function taskq._grant_again() from public;
 

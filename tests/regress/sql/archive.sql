@@ -153,7 +153,7 @@ select place, count(*) from test.tasks where queue = 'long' and day = 191 group 
 select taskq.configure_queue('short', '{"retention": "1 day"}') ->> 'retention';
 select test.finish('short', 2500), test.tasks();
 select test.day(194) \gset ignored_
-select taskq._move_early(part, 'f.queue = ''short''') from test.days where first = 192;
+select taskq._move_early(part, 'short', 'infinity') from test.days where first = 192;
 select test.rounds();
 select part, count(*) from test.tasks where queue = 'short' and day = 192 group by part;
 select test.tasks();
@@ -265,6 +265,17 @@ set taskq.archive_retention = '';
 select test.pass('1 day') \gset ignored_
 select test.rounds();
 select * from test.archived;
+
+-- nobody can make columns of a day: not of one that was just made, nor of one from a dump, which brings no rights on types
+select t.typname from pg_type t where t.typnamespace = 'taskq'::regnamespace and has_type_privilege('public', t.oid, 'usage');
+do $$
+begin
+  execute (select format('grant usage on type %s to public', t.oid::regtype) from pg_type t where t.typname ~ '^done_\d{8}$' limit 1);
+end
+$$;
+select count(*) from pg_type t where t.typnamespace = 'taskq'::regnamespace and has_type_privilege('public', t.oid, 'usage');
+select test.rounds();
+select count(*) from pg_type t where t.typnamespace = 'taskq'::regnamespace and has_type_privilege('public', t.oid, 'usage');
 
 -- no table of ours is left when the extension goes
 drop extension taskq cascade;

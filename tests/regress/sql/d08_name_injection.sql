@@ -1,4 +1,4 @@
--- D08: names are kept as they are, whatever characters they have, and put into no SQL.
+-- D08: names are kept as they are, whatever characters they have, and are put into no SQL.
 \set ECHO none
 \getenv here PG_ABS_SRCDIR
 \set begin :here '/begin.sql'
@@ -35,10 +35,24 @@ select count(*) from good where taskq.unschedule(name);
 -- in bulk
 select count(*) from taskq.enqueue_many((select jsonb_agg(jsonb_build_object('task_type', name, 'queue', name)) from good));
 select count(*) from good join taskq.task t on t.task_type = name and t.queue = name where t.state = 'waiting';
-
--- everything is still there
-select to_regclass('taskq.task') is not null as task, count(*) from pg_namespace where nspname ~ 'drop|%|\$';
-
 -- upper and lower case are two queues
 select test.claim(9, array['A']);
 select queue, running, ready from taskq.queues where queue in ('a', 'A') order by queue;
+select count(*) from taskq.release((select id from taskq.running), (select token from taskq.task where state = 'running'));
+
+-- finished, archived, and shown
+select count(taskq.configure_queue(name, '{"retention": "1 s"}')) from good;
+select count(*) from good, taskq.claim(1, array[name], name) c, taskq.complete_many(array[c.id], array[c.token]) d where c.task_type = name;
+select count(*) from good join taskq.finished f on f.queue = name and f.task_type = name and f.worker = name;
+select test.pass('2 s') \gset ignored_
+select taskq._duty_archive() >= 28 as archived;
+select count(*) from good join taskq.archive a on a.queue = name and a.task_type = name;
+select count(*) from taskq.done join good on name = queue;
+select * from taskq._archive_blockers();
+select count(taskq.enqueue(name, queue => name)) as enqueued from good;
+select count(*) from good where exists (select from taskq.diagnose(name));
+select count(*) from good, taskq.claim(1, array[name], name) c, taskq.why(c.id) w where w.reason = 'running' and w.who = name;
+select length(taskq.metrics()) > 1000 as metrics, length(taskq.dashboard()) > 1000 as board;
+
+-- everything is still there
+select to_regclass('taskq.task') is not null as task, count(*) from pg_namespace where nspname ~ 'drop|%|\$';

@@ -74,6 +74,13 @@ select taskq.grant_producer(null);
 select part, test.error(format('select taskq.grant_%s(null)', part)) from unnest(array['producer', 'worker', 'operator', 'reader']) part;
 select test.error($$select taskq.grant_reader('taskq_test_nobody')$$);
 
+-- what a role lacks of its parts shows, as after a dump of an older version was restored; and what gives it
+revoke execute on function taskq.why, taskq.status from taskq_test_operator;
+revoke select on taskq.overview from taskq_test_reader;
+select ok, value, advice from taskq.health() where "check" = 'rights';
+select taskq.grant_operator('taskq_test_operator'), taskq.grant_reader('taskq_test_reader');
+select ok, value, advice from taskq.health() where "check" = 'rights';
+
 -- each part can do its work, with nothing but its grant
 grant usage on schema test to public;
 set role taskq_test_producer;
@@ -115,6 +122,10 @@ $$;
 set role taskq_test_reader;
 select * from test.readable();
 select count(*) > 5 as checks from taskq.health();
+create temp view my_view as select id, state from taskq.tasks;
+create temp table my_table as select * from taskq.tasks limit 0;
+drop view my_view;
+drop table my_table;
 select state from taskq.status(:id);
 set role taskq_test_operator;
 select name, rows_ from test.readable() where rows_ <> 'no error';
@@ -126,7 +137,9 @@ select r, c, test.error(format('set role taskq_test_%s; %s', r, c)) as answer
                ('operator', 'select taskq.enqueue(''x'')'), ('operator', 'select taskq.claim()'), ('operator', 'select taskq.grant_reader(''taskq_test_plain'')'),
                ('operator', 'select taskq._duty_alert()'), ('operator', 'delete from taskq.task'), ('operator', 'delete from taskq.tasks'),
                ('reader', 'select taskq.cancel(1)'), ('reader', 'select * from taskq.task'), ('reader', 'update taskq.tasks set priority = 1'),
-               ('reader', 'select nextval(''taskq.task_id_seq'')'), ('reader', 'create table taskq.x ()')) v(r, c);
+               ('reader', 'select nextval(''taskq.task_id_seq'')'), ('reader', 'create table taskq.x ()'),
+               ('worker', 'create temp table mine (task taskq.task)'), ('reader', 'create temp table mine (tasks taskq.tasks[])'),
+               ('operator', 'create function pg_temp.f(taskq._finding) returns int return 1')) v(r, c);
 reset role;
 
 drop owned by taskq_test_plain, taskq_test_producer, taskq_test_worker, taskq_test_operator, taskq_test_reader, "taskq_test Odd ""one""";

@@ -43,7 +43,10 @@ select c.oid::regclass from pg_class c
 select a.attrelid::regclass, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid
  where c.relnamespace = 'taskq'::regnamespace and a.attacl is not null;
 select t.typname from pg_type t left join pg_class c on c.oid = t.typrelid
- where t.typnamespace = 'taskq'::regnamespace and t.typelem = 0 and coalesce(c.relkind, '?') not in ('r', 'p', 'v', 'S');
+ where t.typnamespace = 'taskq'::regnamespace and t.typelem = 0 and coalesce(c.relkind, '?') not in ('r', 'p', 'v', 'S') order by 1;
+-- and none, of tables and views included, that PUBLIC may make columns of: they would stand in the way of upgrades and of DROP EXTENSION
+select count(*) > 50 as types, string_agg(t.oid::regtype::text, ', ') filter (where has_type_privilege('public', t.oid, 'usage')) as open
+  from pg_type t where t.typnamespace = 'taskq'::regnamespace;
 select test.who(n.nspacl, 'USAGE') as "usage", test.who(n.nspacl, 'CREATE') as "create" from pg_namespace n where n.nspname = 'taskq';
 -- nor are rights set for what is made later
 select count(*) from pg_default_acl d where d.defaclnamespace = 'taskq'::regnamespace;

@@ -30,6 +30,26 @@ fn assert_recovers(client: &mut Client) {
     client.run("select taskq.purge('ready')");
 }
 
+/// Row security on our tables is nobody's business: the owner of the extension is a superuser, whom not even FORCE binds.
+#[test]
+fn h08_a_keeper_works_under_policies_that_hide_everything() {
+    let server = Server::start("policies", &["taskq.keeper_interval = '100 ms'"]);
+    let database = server.database("app");
+    let (mut client, mut postgres) = (database.connect(), server.connect("postgres"));
+    keeper(&mut postgres, "app");
+    for table in ["task", "duty", "done", "dead_letter", "queue", "unique_key", "schedule"] {
+        client.run(&format!(
+            "alter table taskq.{table} enable row level security, force row level security;
+             create policy nothing on taskq.{table} using (false)"
+        ));
+    }
+    assert_recovers(&mut client);
+    another_keeper(&mut postgres, "app");
+    assert_recovers(&mut client);
+    client.run("select taskq.schedule('each second', '* * * * * *', 's')");
+    eventually("a schedule goes on", 30, || client.value("select count(*) > 1 from taskq.tasks", &[]));
+}
+
 /// Operators and functions that make a superuser of mallory when a superuser uses them.
 const TRAP: &str = "
     create schema trap;

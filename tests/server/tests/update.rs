@@ -24,6 +24,8 @@ const CATALOG: &[&str] = &[
        from (select 'pg_proc'::regclass as classid, p.oid as objid, p.proacl as acl from pg_proc p where p.pronamespace = 'taskq'::regnamespace
              union all select 'pg_class'::regclass, c.oid, c.relacl from pg_class c
                         where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p', 'v', 'S') and c.relname !~ '_[0-9]{8}$'
+             union all select 'pg_type'::regclass, t.oid, t.typacl from pg_type t
+                        where t.typnamespace = 'taskq'::regnamespace and t.typcategory <> 'A' and t.typname !~ '_[0-9]{8}$'
              union all select 'pg_namespace'::regclass, n.oid, n.nspacl from pg_namespace n where n.nspname = 'taskq') o",
     // what pg_dump takes for rights that the extension itself gives
     "select 'initial right on ' || pg_describe_object(i.classoid, i.objoid, i.objsubid) || ': ' ||
@@ -83,8 +85,8 @@ fn program(server: &Server, name: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A database of the old version with tasks in every state, without a keeper. Its leases live on.
-fn old(name: &str) -> Database<'static> {
+/// An empty database without a keeper, and the roles that the dump names.
+fn empty(name: &str) -> Database<'static> {
     let mut postgres = SERVER.connect("postgres");
     for role in ROLES {
         postgres.run(&format!(
@@ -93,34 +95,56 @@ fn old(name: &str) -> Database<'static> {
     }
     let database = SERVER.empty_database(name);
     postgres.run(&format!("alter database {name} set taskq.keeper = off"));
-    let mut client = database.connect();
-    client.run(&format!("create extension taskq version '{OLD}'"));
+    database
+}
+
+/// What pg_dump made of a database of the old version.
+fn dump() -> String {
     let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("data/taskq-{OLD}.dump.sql"));
-    let text = std::fs::read_to_string(&dump).expect("the dump");
-    // The schema is there already.
+    std::fs::read_to_string(dump).expect("the dump")
+}
+
+fn restore(dump: &str, name: &str) {
     let file = SERVER.data().with_file_name(format!("{name}.sql"));
-    std::fs::write(&file, text.replace("CREATE SCHEMA taskq;", "")).expect("a file");
+    std::fs::write(&file, dump).expect("a file");
     let file = file.to_str().expect("a path");
     program(&SERVER, "psql", &["-q", "-X", "-v", "ON_ERROR_STOP=1", "-d", name, "-f", file]);
+}
+
+/// A database of the old version with tasks in every state, without a keeper. Its leases live on.
+fn old(name: &str) -> Database<'static> {
+    let database = empty(name);
+    let mut client = database.connect();
+    client.run(&format!("create extension taskq version '{OLD}'"));
+    // The schema is there already.
+    restore(&dump().replace("CREATE SCHEMA taskq;", ""), name);
     client
         .run("update taskq.task set lease_expires_at = clock_timestamp() + '1 day' where state = 'running'");
     database
 }
 
-#[test]
-fn an_updated_database_is_as_a_new_one() {
-    let updated = old("catalogs");
-    let mut client = updated.connect();
-    client.run("alter extension taskq update");
-    let fresh = SERVER.empty_database("fresh");
-    SERVER.connect("postgres").run("alter database fresh set taskq.keeper = off");
-    let mut new = fresh.connect();
-    new.run("create extension taskq");
-    new.run(
-        "select taskq.grant_producer('taskq_web'), taskq.grant_worker('taskq_worker'),
+/// A new database with the same grants.
+fn fresh(name: &str) -> Database<'static> {
+    let database = empty(name);
+    database.connect().run(
+        "create extension taskq;
+         select taskq.grant_producer('taskq_web'), taskq.grant_worker('taskq_worker'),
                 taskq.grant_operator('taskq_dba'), taskq.grant_reader('taskq_eye')",
     );
-    let (updated, fresh) = (catalog(&mut client), catalog(&mut new));
+    database
+}
+
+/// What the users of taskq have put into it.
+const CONTENT: &str = "select 'task ' || t.id || t.state || t.token || t.payload from taskq.task t
+               union all select 'dead ' || d.id || d.payload from taskq.dead_letter d
+               union all select 'done ' || f.id || f.state from taskq.done f
+               union all select 'archive ' || a.id from taskq.archive a
+               union all select 'key ' || k.task_type || k.key from taskq.unique_key k
+               union all select 'schedule ' || s.name || s.cron from taskq.schedule s
+               union all select 'grant ' || g.part || g.role from taskq.granted_part g order by 1";
+
+fn assert_alike(updated: &mut Client, fresh: &mut Client) {
+    let (updated, fresh) = (catalog(updated), catalog(fresh));
     assert!(fresh.len() > 500, "{}", fresh.len());
     let missing: Vec<_> = fresh.difference(&updated).collect();
     let added: Vec<_> = updated.difference(&fresh).collect();
@@ -133,20 +157,40 @@ fn an_updated_database_is_as_a_new_one() {
 }
 
 #[test]
+fn an_updated_database_is_as_a_new_one() {
+    let updated = old("catalogs");
+    let mut client = updated.connect();
+    client.run("alter extension taskq update");
+    assert_alike(&mut client, &mut fresh("fresh").connect());
+}
+
+/// A dump names no version: it is restored into the newest one, and has what it had there. The rights on what was added
+/// since are not in it; `health()` says how to give them.
+#[test]
+fn g16_a_dump_of_an_old_version_is_restored_into_this_one() {
+    let before: Vec<String> = old("source").connect().column(CONTENT, &[]);
+    let restored = empty("restored");
+    restore(&dump(), "restored");
+    let mut client = restored.connect();
+    assert_eq!(client.column::<String>(CONTENT, &[]), before);
+    assert!(!client.healthy("rights"));
+    let advice: String = client.value("select advice from taskq.health() where \"check\" = 'rights'", &[]);
+    client.run(advice.split_once(": ").expect("calls").1);
+    assert!(client.healthy("rights"));
+    // What only an older version had may have come along: nothing has.
+    assert_alike(&mut client, &mut fresh("beside_it").connect());
+    client.run("select taskq.enqueue('t'); select * from taskq.claim()");
+    client.run("call taskq.maintain()");
+}
+
+#[test]
 fn leases_keys_and_states_outlive_an_update() {
     let database = old("live");
     let mut client = database.connect();
-    let all = "select 'task ' || t.id || t.state || t.token || t.payload from taskq.task t
-               union all select 'dead ' || d.id || d.payload from taskq.dead_letter d
-               union all select 'done ' || f.id || f.state from taskq.done f
-               union all select 'archive ' || a.id from taskq.archive a
-               union all select 'key ' || k.task_type || k.key from taskq.unique_key k
-               union all select 'schedule ' || s.name || s.cron from taskq.schedule s
-               union all select 'grant ' || g.part || g.role from taskq.granted_part g order by 1";
-    let before: Vec<String> = client.column(all, &[]);
+    let before: Vec<String> = client.column(CONTENT, &[]);
     assert!(before.len() > 45, "{before:#?}");
     client.run("alter extension taskq update");
-    assert_eq!(client.column::<String>(all, &[]), before);
+    assert_eq!(client.column::<String>(CONTENT, &[]), before);
     let token: i64 = client.value("select token from taskq.task where id = 4", &[]);
     assert_eq!(sqlstate(client.complete(4, token + 1)), "TQ001");
     client.complete(4, token).expect("the old token");
