@@ -8,7 +8,7 @@ export PG PROFILE
 .PHONY: help demo test soak bench install installcheck psql prerequisites build lint unit regress isolation security server clients readme freeze upgrade-script clean distclean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 demo: build ## build and run the demo; KEEP=1 leaves its server running
 	@tools/demo.sh
 test: ## all tests; STAGE="regress demo" only these stages, PG=16 on that version of PostgreSQL

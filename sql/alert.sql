@@ -77,7 +77,7 @@ comment on function taskq._oldest_ready(timestamptz) is
   'Of each queue with ready tasks: since when the oldest has been due and could be claimed (not before it was enqueued), and whether a lane begins with a running task.';
 
 -- Whether anybody has worked on the queue since then: claimed from it, or held a task of it. The
--- samples say so; where there are none (no preloading), tasks that ended meanwhile do.
+-- samples say so; for the time since the last one, tasks that ended meanwhile do.
 create function taskq._worked_on(queue text, since timestamptz) returns boolean
   language sql stable set search_path = pg_catalog, pg_temp as $$
   select exists (select from taskq.sample s

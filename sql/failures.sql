@@ -141,7 +141,7 @@ create view taskq.failures as
 comment on view taskq.failures is 'What fails, by queue, task type and error, numbers and ids folded: from the last 20 errors of at most 10,000 dead, 10,000 unfinished and 10,000 of the tasks that finished within a day.';
 comment on column taskq.failures.queue is 'The queue.';
 comment on column taskq.failures.task_type is 'The task type.';
-comment on column taskq.failures.error is 'The error, with # for numbers and ids, 200 characters at most; empty where fail got none.';
+comment on column taskq.failures.error is 'The error, with # for numbers and ids, 200 characters at most; "no error was given" where fail got none.';
 comment on column taskq.failures.count is 'Tasks that it happened to.';
 comment on column taskq.failures.attempts is 'Runs that ended with it.';
 comment on column taskq.failures.dead is 'How many of these tasks are dead letters now.';

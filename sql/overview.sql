@@ -35,8 +35,13 @@ create view taskq.overview as
         from taskq.alert x where x.queue operator(pg_catalog.=) q.queue and x.cleared_at is null and x.acknowledged_at is null) a on true
    order by q.oldest_ready_age desc nulls last, q.dead desc, q.queue;
 comment on view taskq.overview is 'One screen for psql: each queue, how it stands and what it did in the last minute. Use it with \watch; for what is wrong and why see diagnose.';
+comment on column taskq.overview.queue is 'The queue.';
+comment on column taskq.overview.ready is 'Tasks that are due and wait for a worker.';
 comment on column taskq.overview.oldest is 'How long its oldest ready task has been due.';
 comment on column taskq.overview.later is 'Tasks that are due later, retries included.';
+comment on column taskq.overview.running is 'Tasks that a worker holds.';
+comment on column taskq.overview.blocked is 'Tasks that are due and were put aside, because another one of their group runs.';
+comment on column taskq.overview.dead is 'Dead letters.';
 comment on column taskq.overview.in_s is 'Tasks that arrived, a second, in the last minute.';
 comment on column taskq.overview.done_s is 'Tasks that succeeded, a second.';
 comment on column taskq.overview.fail_pct is 'How many of a hundred runs failed.';

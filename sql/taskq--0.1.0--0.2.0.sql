@@ -334,6 +334,8 @@ begin
 end
 $$;
 
+comment on column taskq.queues.blocked is 'Tasks that are due and were put aside, because another one of their group runs.';
+
 create view taskq.workers as
   select w.worker, w.queues, w.first_seen_at, w.seen_at, w.claimed_at, w.claims, w.claimed
     from taskq._workers_seen() w;
@@ -910,7 +912,7 @@ comment on column taskq.failures.queue is 'The queue.';
 
 comment on column taskq.failures.task_type is 'The task type.';
 
-comment on column taskq.failures.error is 'The error, with # for numbers and ids, 200 characters at most; empty where fail got none.';
+comment on column taskq.failures.error is 'The error, with # for numbers and ids, 200 characters at most; "no error was given" where fail got none.';
 
 comment on column taskq.failures.count is 'Tasks that it happened to.';
 
@@ -2109,9 +2111,19 @@ create view taskq.overview as
 
 comment on view taskq.overview is 'One screen for psql: each queue, how it stands and what it did in the last minute. Use it with \watch; for what is wrong and why see diagnose.';
 
+comment on column taskq.overview.queue is 'The queue.';
+
+comment on column taskq.overview.ready is 'Tasks that are due and wait for a worker.';
+
 comment on column taskq.overview.oldest is 'How long its oldest ready task has been due.';
 
 comment on column taskq.overview.later is 'Tasks that are due later, retries included.';
+
+comment on column taskq.overview.running is 'Tasks that a worker holds.';
+
+comment on column taskq.overview.blocked is 'Tasks that are due and were put aside, because another one of their group runs.';
+
+comment on column taskq.overview.dead is 'Dead letters.';
 
 comment on column taskq.overview.in_s is 'Tasks that arrived, a second, in the last minute.';
 

@@ -106,7 +106,7 @@ comment on column taskq.queues.queue is 'Name of the queue.';
 comment on column taskq.queues.ready is 'Tasks that are due and wait for a worker.';
 comment on column taskq.queues.scheduled is 'Tasks that are due later, retries included.';
 comment on column taskq.queues.running is 'Tasks that a worker holds.';
-comment on column taskq.queues.blocked is 'Tasks that are due while another one of their group runs.';
+comment on column taskq.queues.blocked is 'Tasks that are due and were put aside, because another one of their group runs.';
 comment on column taskq.queues.max_running is 'No more of its tasks run at once; NULL: no limit.';
 comment on column taskq.queues.rate is 'No more of its tasks begin in a time; NULL: no limit.';
 comment on column taskq.queues.burst is 'How many of them may begin at once; NULL: the number in the rate.';
