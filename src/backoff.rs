@@ -51,6 +51,32 @@ mod tests {
         }
     }
 
+    /// S14: at every power of two, where integers and shifts would wrap, and with the bounds of every setting.
+    #[test]
+    fn s14_every_failure_number_has_a_wait_within_the_cap_and_its_jitter() {
+        let century = 100.0 * 366.0 * 86_400.0;
+        let failures: Vec<i32> = (0..31)
+            .flat_map(|n| [(1 << n) - 1, 1 << n, (1 << n) + 1])
+            .chain([i32::MAX, i32::MIN, -1])
+            .collect();
+        for base in [0.0, 1e-6, 0.5, 30.0, century] {
+            for factor in [1.0, 1.000_001, 2.0, 1_000.0] {
+                for cap in [0.0, 1e-6, 21_600.0, century] {
+                    for (jitter, random) in [(0.0, 1.0), (0.1, 0.5), (1.0, 1.0)] {
+                        let backoff = Backoff { base, factor, cap, jitter };
+                        for &failure in &failures {
+                            let wait = backoff.wait(failure, random);
+                            assert!(
+                                (0.0..=cap * (1.0 + jitter)).contains(&wait),
+                                "{backoff:?} {failure}: {wait}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn jitter_only_lengthens_and_by_its_share_at_most() {
         assert_eq!(DEFAULT.wait(1, 0.0), 30.0);

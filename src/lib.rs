@@ -93,6 +93,9 @@ pgrx::extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["das
 #[cfg(any(test, feature = "pg_test"))]
 mod argument_tests;
 
+#[cfg(any(test, feature = "pg_test"))]
+mod panic_tests;
+
 #[cfg(test)]
 pub mod pg_test {
     pub fn setup(_options: Vec<&str>) {}
