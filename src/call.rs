@@ -91,7 +91,13 @@ impl Call {
     }
 
     pub fn jsonbs(&self, n: usize) -> Option<Vec<Option<Jsonb>>> {
-        self.arg(n)
+        // A Jsonb points into the array. One from a table or a variable may be in another form, which pgrx would bring into
+        // this one and free again at once: so that is done before, in memory that lasts as long as the call.
+        // SAFETY: the frame is valid for the call, and the SQL declaration says that this is a jsonb[].
+        unsafe {
+            let given = pgrx::fcinfo::pg_getarg_datum(self.frame, n)?;
+            FromDatum::from_datum(Datum::from(pg_sys::pg_detoast_datum(given.cast_mut_ptr())), false)
+        }
     }
 
     /// Whether this is a CALL that may commit: not one inside a transaction block or a function.

@@ -184,7 +184,8 @@ impl IntoDatum for Jsonb {
     }
 }
 
-// SAFETY: a Jsonb is the datum itself, so unboxing it is the identity.
+// SAFETY: a Jsonb is the datum itself, so unboxing it is the identity. Of an array it points into that, which must live for
+// as long: `Call::jsonbs` sees to it, and nothing else makes arrays of them.
 unsafe impl pgrx::datum::UnboxDatum for Jsonb {
     type As<'src> = Jsonb;
 

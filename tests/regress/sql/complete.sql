@@ -130,3 +130,36 @@ select taskq.complete_many('{1, null}', '{1, 2}');
 select taskq.complete_many('{1, 2}', '{null, 2}');
 select count(*) from taskq.task;
 select count(*) from taskq.unique_key;
+
+-- results in whatever form the array comes: as a constant, from a row (with a short header, compressed, out of line), and from
+-- a variable, where it is expanded
+create temp table batch (what text, ids bigint[], tokens bigint[], results jsonb[]);
+alter table batch alter results set storage extended;
+create function test.batch(what text, size integer, incompressible boolean) returns void language plpgsql as $$
+begin
+  perform taskq.enqueue('result', queue => 'forms', payload => to_jsonb(batch.what)) from generate_series(1, 5);
+  insert into batch
+  select batch.what, array_agg(c.id order by c.id), array_agg(c.token order by c.id),
+         array_agg(jsonb_build_object('n', c.id, 'x', case when incompressible
+           then (select string_agg(md5(c.id::text || i), '') from generate_series(1, size / 32) i) else repeat('y', size) end) order by c.id)
+    from taskq.claim(5, '{forms}') c;
+end
+$$;
+select test.batch('short', 1, false), test.batch('compressed', 20000, false), test.batch('out of line', 200000, true);
+select b.what, count(c) from batch b, taskq.complete_many(b.ids, b.tokens, b.results) c group by b.what order by b.what;
+select test.batch('variable', 100000, true);
+do $$
+declare
+  v record;
+  v_results jsonb[];
+begin
+  select * into v from batch b where b.what = 'variable';
+  for i in 1 .. 5 loop
+    v_results[i] := v.results[i];
+  end loop;
+  perform taskq.complete_many(v.ids, v.tokens, v_results);
+end
+$$;
+select b.what, bool_and(f.result = b.results[n]) as same, count(f.result)
+  from batch b, unnest(b.ids) with ordinality i(id, n) left join taskq.finished f using (id)
+ group by b.what order by b.what;
