@@ -2,8 +2,8 @@
 //! two known indexes, and preparing those for PostgreSQL's executor takes longer than the steps.
 //!
 //! Snapshots, row locks, WAL and index entries are PostgreSQL's own functions, as they are for a
-//! statement. Check constraints are not looked at: what is written here holds them. If somebody has put
-//! a trigger on the table, callers use statements instead (`has_triggers`).
+//! statement. The table's own check constraint is not looked at: what is written here holds it. If somebody has put
+//! something on the table that only the executor takes care of, callers use statements instead (`needs_statements`).
 //!
 //! This is one of the few modules with unsafe code. What all of it rests on: relations stay locked until
 //! the transaction ends; scans and slots live in the memory of the SPI connection; an error of PostgreSQL
@@ -23,6 +23,8 @@ use std::ptr;
 
 /// The columns of the larger index.
 const MOST_KEYS: usize = 4;
+/// The check constraints that the table has of its own: `task_life_cycle`.
+const CHECKS: u16 = 1;
 
 impl Column {
     /// Its place among all.
@@ -45,6 +47,13 @@ impl Index {
         match self {
             Index::ById => &[Column::Id],
             Index::Ready => &[Column::Queue, Column::Priority, Column::RunAt, Column::Id],
+        }
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Index::ById => c"task_pkey",
+            Index::Ready => c"task_ready_idx",
         }
     }
 
@@ -174,7 +183,9 @@ impl TaskTable {
                 let form = (*relation).rd_index;
                 let keys = (*form).indkey.values.as_slice((*form).indnatts as usize);
                 let columns = index.columns().iter().map(|column| *column as i16);
-                let fits = (*form).indisvalid && keys.iter().copied().eq(columns);
+                // (Others may have indexes on the same columns, but in another order, or of some rows only.)
+                let name = CStr::from_ptr((*(*relation).rd_rel).relname.data.as_ptr());
+                let fits = name == index.name() && (*form).indisvalid && keys.iter().copied().eq(columns);
                 pg_sys::index_close(relation, pg_sys::NoLock as c_int);
                 if fits {
                     index.known().set(oid);
@@ -187,10 +198,32 @@ impl TaskTable {
             .hint("task_pkey and task_ready_idx belong to taskq: create the extension anew from a dump."))
     }
 
-    /// Whether rows must be written by statements, so that triggers fire.
-    pub fn has_triggers(&self) -> bool {
-        // SAFETY: the relation is open.
-        unsafe { !(*self.heap).trigdesc.is_null() }
+    /// Whether rows must be written by statements: there are triggers, constraints, or indexes with conditions or
+    /// expressions, which somebody else has put on the table.
+    pub fn needs_statements(&self) -> bool {
+        // SAFETY: the relation is open, and locked such that neither comes while it is; the list is ours, and names its indexes.
+        unsafe {
+            let constraints = (*(*self.heap).rd_att).constr;
+            let checks = if constraints.is_null() { 0 } else { (*constraints).num_check };
+            if !(*self.heap).trigdesc.is_null() || checks != CHECKS {
+                return true;
+            }
+            let list = pg_sys::RelationGetIndexList(self.heap);
+            let count = if list.is_null() { 0 } else { (*list).length };
+            let needs = (0..count).any(|at| {
+                let oid = (*(*list).elements.offset(at as isize)).oid_value;
+                let index = pg_sys::index_open(oid, pg_sys::AccessShareLock as c_int);
+                let form = (*index).rd_index;
+                let needs = (*form).indisexclusion
+                    || !(*form).indimmediate
+                    || !pg_sys::RelationGetIndexExpressions(index).is_null()
+                    || !pg_sys::RelationGetIndexPredicate(index).is_null();
+                pg_sys::index_close(index, pg_sys::NoLock as c_int);
+                needs
+            });
+            pg_sys::list_free(list);
+            needs
+        }
     }
 
     /// Stores a row.

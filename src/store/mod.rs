@@ -102,7 +102,7 @@ pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcom
         (Column::Headers, task.headers.and_then(arg)),
     ];
     let table = TaskTable::open(spi, Lock::Write)?;
-    if table.has_triggers() {
+    if table.needs_statements() {
         spi.execute(&ENQUEUE, &given.map(|(_, value)| value))?;
     } else {
         let begin =

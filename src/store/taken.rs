@@ -67,6 +67,7 @@ pub fn take<'spi>(spi: &'spi Spi, ids: &[i64], at_most: usize, by: &Claimer) -> 
     changes::lease_may_end(by.now.plus(by.shortest_lease()));
     heap::refuse_read_only(c"taskq.claim()");
     let table = TaskTable::open(spi, Lock::Write)?;
+    let by_statement = table.needs_statements();
     let mut scan = table.by_id()?;
     for id in ids {
         if taken.len() == at_most {
@@ -100,7 +101,7 @@ pub fn take<'spi>(spi: &'spi Spi, ids: &[i64], at_most: usize, by: &Claimer) -> 
             (Column::Worker, arg(by.worker)),
             (Column::LeaseExpiresAt, arg(ends_at)),
         ];
-        if table.has_triggers() {
+        if by_statement {
             let [token, attempt, now, worker, ends_at] = changed.map(|(_, value)| value);
             let updated = spi.execute(&CLAIM_UPDATE, &[arg(*id), token, attempt, now, worker, ends_at])?;
             if updated.is_empty() {

@@ -38,6 +38,47 @@ select c.task_type, c.payload, c.priority, c.attempt, c.max_retries, c.token > 0
 select * from public.seen;
 drop trigger see on taskq.task;
 drop table public.seen;
+-- so do indexes and constraints of others that the executor alone takes care of: on expressions, of some rows, that exclude, that are
+-- checked late
+create index others_customer on taskq.task ((payload ->> 'customer'));
+select taskq.enqueue('t', '{"customer": "c1"}', queue => 'indexed') is not null as stored;
+select c.task_type from taskq.claim(1, array['indexed']) c;
+create index others_running on taskq.task (task_type) where state = 'running';
+select count(taskq.enqueue('t2', queue => 'indexed')) from generate_series(1, 3);
+select count(*) from taskq.claim(1, array['indexed']);
+set enable_seqscan = off;
+set enable_bitmapscan = off;
+select count(*) as customers from taskq.task t where t.payload ->> 'customer' = 'c1';
+select count(*) as running from taskq.task t where t.task_type = 't2' and t.state = 'running';
+reset enable_seqscan;
+reset enable_bitmapscan;
+drop index taskq.others_customer, taskq.others_running;
+alter table taskq.task add constraint others_only exclude using btree (queue with =) where (queue = 'single');
+select taskq.enqueue('t', queue => 'single') is not null as stored;
+select test.error($$select taskq.enqueue('t', queue => 'single')$$);
+alter table taskq.task drop constraint others_only;
+alter table taskq.task add constraint others_late unique (id) deferrable initially deferred;
+select taskq.enqueue('t', queue => 'late') is not null as stored;
+select count(*) from taskq.claim(1, array['late']);
+alter table taskq.task drop constraint others_late;
+alter table taskq.task add constraint others_check check (task_type <> 'forbidden');
+select test.error($$select taskq.enqueue('forbidden')$$);
+select test.error($$select taskq.enqueue_many('[{"task_type": "forbidden"}]')$$);
+select taskq.enqueue('t', queue => 'allowed') is not null as stored;
+select count(*) from taskq.claim(1, array['allowed']);
+alter table taskq.task drop constraint others_check;
+-- one on the same columns as ours, but of some rows or in another order, is not taken for it
+create index others_ready on taskq.task (queue, priority desc, run_at, id) where priority > 0;
+create index others_order on taskq.task (queue, priority, run_at, id);
+create index others_id on taskq.task (id) where priority > 0;
+reindex index concurrently taskq.task_ready_idx;
+reindex index concurrently taskq.task_pkey;
+select count(*) from taskq.enqueue_many('[{"task_type": "low", "queue": "two", "priority": -1}, {"task_type": "high", "queue": "two"}]');
+\c -
+set search_path = test, public;
+select c.task_type from taskq.claim(1, array['two']) c;
+select c.task_type from taskq.claim(1, array['two']) c;
+drop index taskq.others_ready, taskq.others_order, taskq.others_id;
 -- an index that was made anew is found, in the same session
 select count(taskq.enqueue('t', queue => 'reindexed')) from generate_series(1, 4);
 select count(*) from taskq.claim(1, array['reindexed']);
