@@ -230,8 +230,7 @@ begin
       alter table taskq.done_default drop constraint done_default_days;
       return 1;
     elsif not v_check.valid then
-      v_moved := taskq._move_early('taskq.done_default', format('f.finished_at < %L or f.finished_at >= %L',
-                                                                v_check.starts_at, v_check.ends_at));
+      v_moved := taskq._move_early('taskq.done_default', outside => tstzrange(v_check.starts_at, v_check.ends_at));
       if v_moved < 1000 then
         alter table taskq.done_default validate constraint done_default_days;
       end if;

@@ -69,9 +69,10 @@ $$;
 comment on function taskq._queues_due(regclass, timestamptz) is
   'Queues with tasks in this partition of done that are to go to the archive early.';
 
--- Moves up to 1,000 tasks of a partition to archive_early: those of a queue that ended before a moment, or all if there is none.
+-- Moves up to 1,000 tasks of a partition to archive_early: those for which all holds that is given: they are of a queue, ended
+-- before a moment, or ended outside a time.
 -- Locks: their rows, passing by those that others have locked. Writes: done -> archive.
-create function taskq._move_early(part regclass, queue text = null, before timestamptz = null) returns bigint
+create function taskq._move_early(part regclass, queue text = null, before timestamptz = null, outside tstzrange = null) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   v_count bigint;
@@ -80,7 +81,7 @@ begin
     with gone as (
       delete from %1$s d where d.ctid = any (array(
         select f.ctid from %1$s f
-         where $1 is null or f.queue = $1 and f.finished_at < $2
+         where ($1 is null or f.queue = $1) and ($2 is null or f.finished_at < $2) and ($3 is null or not f.finished_at <@ $3)
          order by f.finished_at
          limit 1000
            for update skip locked))
@@ -94,12 +95,12 @@ begin
            g.progress, g.result, g.errors, true
       from gone g
     $sql$, _move_early.part)
-  using _move_early.queue, _move_early.before;
+  using _move_early.queue, _move_early.before, _move_early.outside;
   get diagnostics v_count = row_count;
   return v_count;
 end
 $$;
-comment on function taskq._move_early(regclass, text, timestamptz) is
+comment on function taskq._move_early(regclass, text, timestamptz, tstzrange) is
   'Moves a batch of finished tasks to the archive, row by row.';
 
 -- Moves tasks whose retention is over, where their partition cannot leave as a whole: queues with

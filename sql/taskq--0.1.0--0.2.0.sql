@@ -482,7 +482,42 @@ begin
 end
 $$;
 
-create function taskq._move_early(part regclass, queue text = null, before timestamptz = null) returns bigint
+create or replace function taskq._bound_default(at timestamptz) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set timezone = 'UTC' set lock_timeout = '50ms' as $$
+declare
+  v_check record;
+  v_moved bigint;
+begin
+  select c.* into v_check from taskq._default_check() c;
+  if found then
+    if v_check.ends_at < _bound_default.at + interval '7 days' or not exists (select from taskq.done_default) then
+      lock table only taskq.done_default in access exclusive mode;
+      alter table taskq.done_default drop constraint done_default_days;
+      return 1;
+    elsif not v_check.valid then
+      v_moved := taskq._move_early('taskq.done_default', outside => tstzrange(v_check.starts_at, v_check.ends_at));
+      if v_moved < 1000 then
+        alter table taskq.done_default validate constraint done_default_days;
+      end if;
+      return v_moved + 1;
+    end if;
+  elsif taskq._default_is_large(_bound_default.at) and exists (select from taskq.done_default) then
+    lock table only taskq.done_default in access exclusive mode;
+    perform taskq._check_days(
+      'taskq.done_default', 'done_default_days',
+      (select coalesce(max(d.ends_at), '-infinity') from taskq._days('taskq.done') d
+        where d.ends_at <= _bound_default.at),
+      (select least(min(d.starts_at), date_trunc('day', _bound_default.at) + interval '15 days')
+         from taskq._days('taskq.done') d where d.starts_at > _bound_default.at),
+      not_valid => true);
+    return 1;
+  end if;
+  return 0;
+end
+$$;
+
+create function taskq._move_early(part regclass, queue text = null, before timestamptz = null, outside tstzrange = null) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   v_count bigint;
@@ -491,7 +526,7 @@ begin
     with gone as (
       delete from %1$s d where d.ctid = any (array(
         select f.ctid from %1$s f
-         where $1 is null or f.queue = $1 and f.finished_at < $2
+         where ($1 is null or f.queue = $1) and ($2 is null or f.finished_at < $2) and ($3 is null or not f.finished_at <@ $3)
          order by f.finished_at
          limit 1000
            for update skip locked))
@@ -505,13 +540,13 @@ begin
            g.progress, g.result, g.errors, true
       from gone g
     $sql$, _move_early.part)
-  using _move_early.queue, _move_early.before;
+  using _move_early.queue, _move_early.before, _move_early.outside;
   get diagnostics v_count = row_count;
   return v_count;
 end
 $$;
 
-comment on function taskq._move_early(regclass, text, timestamptz) is
+comment on function taskq._move_early(regclass, text, timestamptz, tstzrange) is
   'Moves a batch of finished tasks to the archive, row by row.';
 
 create or replace function taskq._archive_early(at timestamptz) returns bigint
@@ -2723,7 +2758,7 @@ revoke all on function taskq._workers_seen() from public;
 
 revoke all on table taskq.workers from public;
 
-revoke all on function taskq._move_early(regclass, text, timestamptz) from public;
+revoke all on function taskq._move_early(regclass, text, timestamptz, tstzrange) from public;
 
 revoke all on function taskq._sample_load(timestamptz, double precision) from public;
 

@@ -191,7 +191,9 @@ select part from test.tasks where id < 0 order by 1;
 select test.day(300) \gset ignored_
 insert into taskq.done (id, queue, task_type, state, priority, attempt, max_retries, enqueued_at, run_at, finished_at, payload)
 select -i, 'q', 't', 'succeeded', 0, 1, 3, d, d, d, jsonb_build_object('p', repeat('x', 1700))
-  from (select i, taskq._now() - make_interval(mins => i) as d from generate_series(10, 10010) i) x;
+  from (select i, taskq._now() - make_interval(mins => i) as d from generate_series(10, 10010) i
+        -- the clock was wrong once
+        union all select 10011, taskq._now() + interval '400 days' union all select 10012, '2020-01-01 12:00+00') x;
 select pg_relation_filenode('taskq.done_default') as node, taskq._default_is_large(taskq._now()) as large, test.tasks() \gset
 select :'large' as large, :'tasks' as tasks;
 select taskq._duty_archive();
@@ -200,6 +202,8 @@ select test.finish('q');
 select taskq._duty_archive() > 0 as some;
 select count(*) from taskq._default_check();
 select d.part, d.last, pg_relation_filenode(d.part) = :node as same_file from test.days d where d.last = 314;
+select part from test.tasks where id in (-10011, -10012);
+select * from taskq._archive_blockers();
 select count(*) from taskq.done_default;
 select test.rounds(), test.tasks();
 -- the CHECK is taken off in time, should the days pass before it is validated
