@@ -13,7 +13,7 @@ create function taskq._days(parent regclass)
          case b.bound[1] when 'MINVALUE' then '-infinity' else trim('''' from b.bound[1]) end::timestamptz,
          case b.bound[2] when 'MAXVALUE' then 'infinity' else trim('''' from b.bound[2]) end::timestamptz
     from (select c.oid::regclass as part,
-                 regexp_match(pg_get_expr(c.relpartbound, c.oid), '^FOR VALUES FROM \((.+)\) TO \((.+)\)$') as bound
+                 regexp_match(pg_get_expr(c.relpartbound, c.oid), '^FOR VALUES FROM [(](.+)[)] TO [(](.+)[)]$') as bound
             from pg_inherits i join pg_class c on c.oid = i.inhrelid
            where i.inhparent = _days.parent) b
    where b.bound is not null

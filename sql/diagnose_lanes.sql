@@ -115,7 +115,9 @@ begin
       format('type "%s" fills queue "%s", and others wait behind it', v_type.task_type, v_queue),
       format('%s of %s ready tasks are of that type; the oldest waits for %s', v_type.ready, v_type.total, taskq._span(extract(epoch from (_find_crowding.q).oldest_age))),
       jsonb_build_object('task_type', v_type.task_type, 'ready', v_type.ready, 'of', v_type.total),
-      format('Give it a queue of its own, or a lower priority: select taskq.configure_type(%L, ''{"queue": "%s.bulk"}''); or start more workers', v_type.task_type, v_queue))::taskq._finding;
+      -- (made by quote and jsonb, because it is to be run; a longer name would be refused)
+      format('Give it a queue of its own, or a lower priority: select taskq.configure_type(%L, %L); or start more workers', v_type.task_type,
+             jsonb_build_object('queue', case when octet_length(v_queue) <= 58 then v_queue || '.bulk' else 'bulk' end)))::taskq._finding;
   end if;
   -- priorities: of the oldest lane the first task has waited long, of a higher one it has not
   select l.priority, f.run_at, f.id into v_low

@@ -19,9 +19,7 @@ begin
    where d.error is not null
       or coalesce(greatest(d.finished_at, v_keeper.since), '-infinity') <= v_now - (d.every * 3 + interval '20 seconds');
   -- one that should be there and is not is told of at once
-  v_wanted := 'taskq' = any (regexp_split_to_array(regexp_replace(current_setting('shared_preload_libraries'), '[\s"]', '', 'g'), ','))
-              and coalesce(current_setting('taskq.keeper', true), 'on') = 'on'
-              and not current_database() = any (regexp_split_to_array(replace(coalesce(current_setting('taskq.excluded_databases', true), ''), '"', ''), '\s*,\s*'));
+  v_wanted := taskq._preloaded() and coalesce(current_setting('taskq.keeper', true), 'on') = 'on' and not taskq._excluded();
   if v_keeper.number = 0 and (v_wanted or v_late.silent > 0) then
     return next row(10, null, 'critical', 'keeper_off', 'the keeper is off: nobody takes back leases, enqueues schedules, sends alerts or takes samples',
       format('no keeper runs in database "%s"%s; duties that are late: %s', current_database(),

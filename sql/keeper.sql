@@ -134,6 +134,18 @@ comment on procedure taskq.maintain() is
   'Does all the keeper''s duties, committing after each round. Not inside a transaction block.';
 
 -- health: is everything there that should be? One row a check; advice where it is not ok.
+create function taskq._preloaded() returns boolean
+  language c volatile set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_preloaded';
+comment on function taskq._preloaded() is
+  'Whether the server has loaded the library at its start.';
+
+create function taskq._excluded() returns boolean
+  language c volatile set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_excluded';
+comment on function taskq._excluded() is
+  'Whether taskq.excluded_databases names this database.';
+
 create function taskq.health()
   returns table ("check" text, ok boolean, value text, "limit" text, advice text)
   language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
@@ -148,7 +160,7 @@ declare
 begin
   "check" := 'library preloaded';
   value := current_setting('shared_preload_libraries');
-  ok := 'taskq' = any (regexp_split_to_array(regexp_replace(value, '[\s"]', '', 'g'), ','));
+  ok := taskq._preloaded();
   "limit" := null;
   advice := case when not ok then 'Add taskq to shared_preload_libraries and restart the server, or run CALL taskq.maintain() from a scheduler every few seconds.' end;
   return next;
@@ -157,7 +169,7 @@ begin
   value := (select count(*)::text from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database());
   ok := value = '1';
   "limit" := '1';
-  advice := case when not ok and current_database() = any (regexp_split_to_array(replace(current_setting('taskq.excluded_databases', true), '"', ''), '\s*,\s*'))
+  advice := case when not ok and taskq._excluded()
                    then 'taskq.excluded_databases names this database: take it out, or run CALL taskq.maintain() from a scheduler.'
                  when not ok and current_setting('taskq.keeper', true) = 'off' then 'taskq.keeper is off here: switch it on, or run CALL taskq.maintain() from a scheduler.'
                  when not ok then 'See the server log for the reason; max_worker_processes may be used up. CALL taskq.maintain() does its work meanwhile.' end;
@@ -219,7 +231,7 @@ begin
 
   "check" := 'rights';
   select count(*), string_agg(format('%s of %s', m.part, m.role), ', '),
-         'They lack what was added to these parts: ' || string_agg(format('select taskq.grant_%s(%L)', m.part, m.role), '; ')
+         'They lack what was added to these parts: ' || string_agg(format('select taskq.grant_%s(%L)', m.part, quote_ident(m.role)), '; ')
     into v_steps, value, advice
     from taskq._rights_missing() m;
   ok := v_steps = 0;

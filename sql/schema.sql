@@ -50,6 +50,20 @@ set local search_path = pg_catalog, pg_temp;
 
 do $$
 begin
+  -- The library reads texts as UTF-8.
+  if (select pg_catalog.pg_encoding_to_char(d.encoding) from pg_catalog.pg_database d
+       where d.datname operator(pg_catalog.=) pg_catalog.current_database()) operator(pg_catalog.<>) 'UTF8'
+  then
+    raise exception using
+      errcode = '0A000',
+      message = 'taskq needs a database whose encoding is UTF8',
+      hint = 'Create one with: create database ... encoding ''UTF8'' template template0.';
+  end if;
+end
+$$;
+
+do $$
+begin
   -- CREATE EXTENSION uses a schema that is already there. If another role owns
   -- it, that role could have laid objects in our way, or change ours later.
   if (select n.nspowner from pg_catalog.pg_namespace n where n.nspname operator(pg_catalog.=) 'taskq')

@@ -6,6 +6,20 @@
 -- Nobody's objects come before PostgreSQL's own.
 set local search_path = pg_catalog, pg_temp;
 
+do $$
+begin
+  -- The library reads texts as UTF-8.
+  if (select pg_catalog.pg_encoding_to_char(d.encoding) from pg_catalog.pg_database d
+       where d.datname operator(pg_catalog.=) pg_catalog.current_database()) operator(pg_catalog.<>) 'UTF8'
+  then
+    raise exception using
+      errcode = '0A000',
+      message = 'taskq needs a database whose encoding is UTF8',
+      hint = 'Create one with: create database ... encoding ''UTF8'' template template0.';
+  end if;
+end
+$$;
+
 -- The types that the functions of diagnose return.
 create type taskq._finding as (
   place    integer,
@@ -448,6 +462,20 @@ begin
 end
 $$;
 
+create or replace function taskq._days(parent regclass)
+  returns table (part regclass, starts_at timestamptz, ends_at timestamptz)
+  language sql stable rows 60
+  set search_path = pg_catalog, pg_temp set timezone = 'UTC' set datestyle = 'ISO' as $$
+  select b.part,
+         case b.bound[1] when 'MINVALUE' then '-infinity' else trim('''' from b.bound[1]) end::timestamptz,
+         case b.bound[2] when 'MAXVALUE' then 'infinity' else trim('''' from b.bound[2]) end::timestamptz
+    from (select c.oid::regclass as part,
+                 regexp_match(pg_get_expr(c.relpartbound, c.oid), '^FOR VALUES FROM [(](.+)[)] TO [(](.+)[)]$') as bound
+            from pg_inherits i join pg_class c on c.oid = i.inhrelid
+           where i.inhparent = _days.parent) b
+   where b.bound is not null
+$$;
+
 create or replace function taskq._archive_retention() returns interval
   language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -708,6 +736,20 @@ begin
 end
 $$;
 
+create function taskq._preloaded() returns boolean
+  language c volatile set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_preloaded';
+
+comment on function taskq._preloaded() is
+  'Whether the server has loaded the library at its start.';
+
+create function taskq._excluded() returns boolean
+  language c volatile set search_path = pg_catalog, pg_temp
+  as 'MODULE_PATHNAME', 'taskq_excluded';
+
+comment on function taskq._excluded() is
+  'Whether taskq.excluded_databases names this database.';
+
 create or replace function taskq.health()
   returns table ("check" text, ok boolean, value text, "limit" text, advice text)
   language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
@@ -722,7 +764,7 @@ declare
 begin
   "check" := 'library preloaded';
   value := current_setting('shared_preload_libraries');
-  ok := 'taskq' = any (regexp_split_to_array(regexp_replace(value, '[\s"]', '', 'g'), ','));
+  ok := taskq._preloaded();
   "limit" := null;
   advice := case when not ok then 'Add taskq to shared_preload_libraries and restart the server, or run CALL taskq.maintain() from a scheduler every few seconds.' end;
   return next;
@@ -731,7 +773,7 @@ begin
   value := (select count(*)::text from pg_stat_activity a where a.backend_type = 'taskq keeper' and a.datname = current_database());
   ok := value = '1';
   "limit" := '1';
-  advice := case when not ok and current_database() = any (regexp_split_to_array(replace(current_setting('taskq.excluded_databases', true), '"', ''), '\s*,\s*'))
+  advice := case when not ok and taskq._excluded()
                    then 'taskq.excluded_databases names this database: take it out, or run CALL taskq.maintain() from a scheduler.'
                  when not ok and current_setting('taskq.keeper', true) = 'off' then 'taskq.keeper is off here: switch it on, or run CALL taskq.maintain() from a scheduler.'
                  when not ok then 'See the server log for the reason; max_worker_processes may be used up. CALL taskq.maintain() does its work meanwhile.' end;
@@ -793,7 +835,7 @@ begin
 
   "check" := 'rights';
   select count(*), string_agg(format('%s of %s', m.part, m.role), ', '),
-         'They lack what was added to these parts: ' || string_agg(format('select taskq.grant_%s(%L)', m.part, m.role), '; ')
+         'They lack what was added to these parts: ' || string_agg(format('select taskq.grant_%s(%L)', m.part, quote_ident(m.role)), '; ')
     into v_steps, value, advice
     from taskq._rights_missing() m;
   ok := v_steps = 0;
@@ -1160,6 +1202,8 @@ begin
   select k.task_id into v_holder
     from taskq.unique_key k
    where k.task_type = v_task.task_type and k.key = v_task.unique_key and k.task_id <> v_task.id
+     -- one that is up is free, although its row may still be there
+     and not (k.let_go and k.kept_until <= v_now)
      and exists (select from taskq.task o where o.id = k.task_id);
   if found then
     reason := 'superseded';
@@ -1792,7 +1836,9 @@ begin
       format('type "%s" fills queue "%s", and others wait behind it', v_type.task_type, v_queue),
       format('%s of %s ready tasks are of that type; the oldest waits for %s', v_type.ready, v_type.total, taskq._span(extract(epoch from (_find_crowding.q).oldest_age))),
       jsonb_build_object('task_type', v_type.task_type, 'ready', v_type.ready, 'of', v_type.total),
-      format('Give it a queue of its own, or a lower priority: select taskq.configure_type(%L, ''{"queue": "%s.bulk"}''); or start more workers', v_type.task_type, v_queue))::taskq._finding;
+      -- (made by quote and jsonb, because it is to be run; a longer name would be refused)
+      format('Give it a queue of its own, or a lower priority: select taskq.configure_type(%L, %L); or start more workers', v_type.task_type,
+             jsonb_build_object('queue', case when octet_length(v_queue) <= 58 then v_queue || '.bulk' else 'bulk' end)))::taskq._finding;
   end if;
   -- priorities: of the oldest lane the first task has waited long, of a higher one it has not
   select l.priority, f.run_at, f.id into v_low
@@ -1857,9 +1903,7 @@ begin
    where d.error is not null
       or coalesce(greatest(d.finished_at, v_keeper.since), '-infinity') <= v_now - (d.every * 3 + interval '20 seconds');
   -- one that should be there and is not is told of at once
-  v_wanted := 'taskq' = any (regexp_split_to_array(regexp_replace(current_setting('shared_preload_libraries'), '[\s"]', '', 'g'), ','))
-              and coalesce(current_setting('taskq.keeper', true), 'on') = 'on'
-              and not current_database() = any (regexp_split_to_array(replace(coalesce(current_setting('taskq.excluded_databases', true), ''), '"', ''), '\s*,\s*'));
+  v_wanted := taskq._preloaded() and coalesce(current_setting('taskq.keeper', true), 'on') = 'on' and not taskq._excluded();
   if v_keeper.number = 0 and (v_wanted or v_late.silent > 0) then
     return next row(10, null, 'critical', 'keeper_off', 'the keeper is off: nobody takes back leases, enqueues schedules, sends alerts or takes samples',
       format('no keeper runs in database "%s"%s; duties that are late: %s', current_database(),
@@ -2761,6 +2805,10 @@ revoke all on table taskq.workers from public;
 revoke all on function taskq._move_early(regclass, text, timestamptz, tstzrange) from public;
 
 revoke all on function taskq._sample_load(timestamptz, double precision) from public;
+
+revoke all on function taskq._preloaded() from public;
+
+revoke all on function taskq._excluded() from public;
 
 revoke all on function taskq._fold_error(text) from public;
 

@@ -220,6 +220,8 @@ begin
   select k.task_id into v_holder
     from taskq.unique_key k
    where k.task_type = v_task.task_type and k.key = v_task.unique_key and k.task_id <> v_task.id
+     -- one that is up is free, although its row may still be there
+     and not (k.let_go and k.kept_until <= v_now)
      and exists (select from taskq.task o where o.id = k.task_id);
   if found then
     reason := 'superseded';

@@ -67,6 +67,8 @@ fn claim(call: &Call) -> Outcome<Datum> {
     let lease = call.seconds(3).map(checks::lease).transpose()?;
     let mut rows = call.rows();
     if wanted > 0 {
+        // Also where nothing is due: a worker that was sent to a standby must not idle there.
+        store::refuse_read_only(c"taskq.claim()");
         let (now, begin) = (clock::now()?, Instant::now());
         let claimed = Spi::run(|spi| {
             let config = config::for_claim(spi)?;

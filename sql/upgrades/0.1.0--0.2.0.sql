@@ -3,6 +3,20 @@
 -- Nobody's objects come before PostgreSQL's own.
 set local search_path = pg_catalog, pg_temp;
 
+do $$
+begin
+  -- The library reads texts as UTF-8.
+  if (select pg_catalog.pg_encoding_to_char(d.encoding) from pg_catalog.pg_database d
+       where d.datname operator(pg_catalog.=) pg_catalog.current_database()) operator(pg_catalog.<>) 'UTF8'
+  then
+    raise exception using
+      errcode = '0A000',
+      message = 'taskq needs a database whose encoding is UTF8',
+      hint = 'Create one with: create database ... encoding ''UTF8'' template template0.';
+  end if;
+end
+$$;
+
 -- The types that the functions of diagnose return.
 create type taskq._finding as (
   place    integer,

@@ -9,6 +9,9 @@ use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
+/// What marks a database as half dropped: its limit of connections (pg_database.h).
+const INVALID: i32 = -2;
+
 /// A row of pg_database.
 pub struct Database {
     pub oid: Oid,
@@ -69,9 +72,22 @@ fn names(list: &CStr) -> Option<Vec<CString>> {
     }
 }
 
+fn excluded() -> Vec<CString> {
+    EXCLUDED_DATABASES.get().and_then(|list| names(&list)).unwrap_or_default()
+}
+
+/// Whether the configuration excludes a database.
+pub fn is_excluded(database: Oid) -> bool {
+    // SAFETY: in a transaction; returns a copy of the name, or NULL.
+    let name = unsafe { pg_sys::get_database_name(database) };
+    // SAFETY: checked for NULL.
+    !name.is_null()
+        && excluded().iter().any(|excluded| excluded.as_c_str() == unsafe { CStr::from_ptr(name) })
+}
+
 /// All databases. Call it in a transaction.
 pub fn all() -> Vec<Database> {
-    let excluded = EXCLUDED_DATABASES.get().and_then(|list| names(&list)).unwrap_or_default();
+    let excluded = excluded();
     let mut found = Vec::new();
     // SAFETY: a catalog scan as in PostgreSQL's own launchers; a process that is connected to no
     // database can read this catalog in no other way. Each tuple is a pg_database row.
@@ -86,7 +102,9 @@ pub fn all() -> Vec<Database> {
             let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
             let name = CStr::from_ptr(row.datname.data.as_ptr());
             let excluded = excluded.iter().any(|excluded| excluded.as_c_str() == name);
-            let eligible = row.datallowconn && !row.datistemplate && !excluded;
+            // One whose DROP DATABASE was interrupted can only be dropped again.
+            let valid = row.datconnlimit != INVALID;
+            let eligible = row.datallowconn && valid && !row.datistemplate && !excluded;
             found.push(Database { oid: row.oid, eligible });
         }
         pg_sys::heap_endscan(scan);

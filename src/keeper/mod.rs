@@ -27,6 +27,8 @@ sql_functions! {
     taskq_wake / pg_finfo_taskq_wake => wake::wake;
     taskq_log / pg_finfo_taskq_log => log;
     taskq_library_version / pg_finfo_taskq_library_version => library_version;
+    taskq_preloaded / pg_finfo_taskq_preloaded => preloaded;
+    taskq_excluded / pg_finfo_taskq_excluded => excluded;
 }
 
 pub fn init() {
@@ -67,4 +69,14 @@ fn log(call: &Call) -> Outcome<Datum> {
 /// `taskq._library_version()`.
 fn library_version(call: &Call) -> Outcome<Datum> {
     call.value(Some(env!("CARGO_PKG_VERSION")))
+}
+
+/// `taskq._preloaded()`.
+fn preloaded(call: &Call) -> Outcome<Datum> {
+    call.value(Some(process::preloaded()))
+}
+
+/// `taskq._excluded()`.
+fn excluded(call: &Call) -> Outcome<Datum> {
+    call.value(Some(databases::is_excluded(process::database())))
 }

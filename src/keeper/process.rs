@@ -61,12 +61,16 @@ pub fn accept_signals() {
 /// Settings that the owner of a database could give to its sessions (ALTER DATABASE ... SET), who need not
 /// be a superuser, as this process is: objects of theirs must not stand before PostgreSQL's own, and
 /// duties must be able to write and to wait.
-const SETTINGS: [(&CStr, &CStr); 8] = [
+const SETTINGS: &[(&CStr, &CStr)] = &[
+    (c"role", c"none"),
     (c"search_path", c"pg_catalog, pg_temp"),
+    (c"standard_conforming_strings", c"on"),
     (c"row_security", c"on"),
     (c"statement_timeout", c"0"),
     (c"lock_timeout", c"0"),
     (c"idle_in_transaction_session_timeout", c"0"),
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    (c"transaction_timeout", c"0"),
     (c"default_transaction_isolation", c"read committed"),
     (c"default_transaction_read_only", c"off"),
     (c"default_transaction_deferrable", c"off"),

@@ -25,6 +25,7 @@ use crate::groups;
 use crate::keys::UniqueKey;
 use crate::statement::{Spi, Table, arg};
 use crate::values::{Jsonb, Moment};
+pub use heap::refuse_read_only;
 use heap::{Lock, TaskTable};
 use pgrx::pg_sys::Datum;
 use statements::*;
@@ -81,7 +82,7 @@ impl NewTask {
 
 /// Stores a task and returns its id: the given one, or the next.
 pub fn insert(spi: &Spi, id: Option<i64>, task: &NewTask, now: Moment) -> Outcome<i64> {
-    heap::refuse_read_only(c"taskq.enqueue()");
+    refuse_read_only(c"taskq.enqueue()");
     let id = match id {
         Some(id) => id,
         None => heap::next_value(config::tables(spi)?.task_id_sequence)?,

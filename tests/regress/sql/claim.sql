@@ -200,9 +200,9 @@ rollback;
 select state, attempt, token, worker, lease_expires_at from taskq.task;
 begin read only;
 select test.error('select from taskq.claim(1)');
--- nothing to take is no write
+-- also where there is nothing to take; a claim of nothing is no write
+select test.error($$select test.claim(1, array['empty'])$$);
 select test.claim(0);
-select test.claim(1, array['empty']);
 rollback;
 -- a claim of nothing takes no transaction id
 begin;

@@ -442,3 +442,33 @@ fn the_hook_lets_other_hooks_and_all_errors_through() {
         assert_eq!(error.routine(), Some("DropErrorMsgNonExistent"));
     }
 }
+
+/// The library reads texts as UTF-8; elsewhere it could not even take down an error.
+#[test]
+fn a_database_of_another_encoding_is_refused() {
+    let mut client = SERVER.connect("postgres");
+    client.run("create database latin encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0");
+    let mut latin = SERVER.connect("latin");
+    let error = latin.simple_query("create extension taskq").expect_err("refused");
+    assert!(format!("{error:?}").contains("taskq needs a database whose encoding is UTF8"), "{error:?}");
+    drop(latin);
+    client.run("drop database latin");
+}
+
+/// A database whose DROP was interrupted can only be dropped again: no keeper tries to go there.
+#[test]
+fn g01_a_half_dropped_database_is_left_alone() {
+    let server = Server::start("halfdrop", &[]);
+    let mut client = server.connect("postgres");
+    kept_on(&server, &mut client, "half");
+    client.run("alter system set taskq.excluded_databases = 'half'");
+    client.run("select pg_reload_conf()");
+    eventually("the keeper leaves", 30, || keepers(&mut client, "half").is_empty());
+    client.run("update pg_database set datconnlimit = -2 where datname = 'half'");
+    client.run("alter system reset taskq.excluded_databases");
+    client.run("select pg_reload_conf()");
+    kept_on(&server, &mut client, "whole");
+    pause(6.0);
+    assert!(!server.log().contains("cannot connect to invalid database"), "{}", server.log());
+    client.run("drop database half");
+}

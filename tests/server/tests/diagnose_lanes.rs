@@ -49,6 +49,30 @@ fn one_type_fills_the_queue_and_others_wait_behind_it() {
     assert_eq!(found.severity, "warning");
 }
 
+/// What it advises to run is made of names that others have chosen.
+#[test]
+fn d08_advice_is_one_call_whatever_the_names_are() {
+    let mut life = Life::begin(&SERVER, "advice");
+    life.start_worker("w1", r#"array['x"}''); drop table accounts; --']"#);
+    let of_a = r#"'a''b', queue => 'x"}''); drop table accounts; --'"#;
+    let of_b = r#"'b', queue => 'x"}''); drop table accounts; --'"#;
+    life.arrivals = vec![Arrival { enqueue: of_a, number: 3 }, Arrival { enqueue: of_b, number: 1 }];
+    life.handler = Box::new(|_| Run::takes(2.0));
+    life.ticks(10);
+    life.arrivals[0].number = 30;
+    let advice = (0..12).find_map(|_| {
+        life.tick();
+        let found = life.diagnose(None);
+        found.into_iter().find(|found| found.finding == "type_fills").map(|found| found.advice)
+    });
+    let advice = advice.expect("type_fills within 12 ticks");
+    let begin = advice.find("select").expect("a call");
+    let end = advice.rfind("; or start more workers").expect("its end");
+    life.client.run(&advice[begin..end]);
+    let queue: String = life.client.value("select queue from taskq.task_types where task_type = 'a''b'", &[]);
+    assert_eq!(queue, r#"x"}'); drop table accounts; --.bulk"#);
+}
+
 #[test]
 fn old_tasks_starve_behind_higher_priorities() {
     let mut life = life("starve");

@@ -93,8 +93,11 @@ fn s08_the_owner_of_a_database_gains_nothing_by_its_settings_and_cannot_stop_the
          alter database app set lock_timeout = '1 ms';
          alter database app set default_transaction_read_only = on;
          alter database app set default_transaction_isolation = 'serializable';
-         alter database app set row_security = off",
+         alter database app set row_security = off;
+         alter database app set standard_conforming_strings = off",
     );
+    // (From 17 on.)
+    let _before_17 = mallory.simple_query("alter database app set transaction_timeout = '1 ms'");
     let is_superuser =
         "select rolsuper from pg_catalog.pg_roles where rolname operator(pg_catalog.=) 'mallory'";
     // The trap works: a superuser who looks around in that database springs it.
@@ -131,6 +134,13 @@ fn s08_the_owner_of_a_database_gains_nothing_by_its_settings_and_cannot_stop_the
     owner.run("call taskq.maintain()");
     owner.run("call taskq.wait(timeout => '0.1 s')");
     assert!(!superuser.value::<bool>(is_superuser, &[]));
+    drop(owner);
+    // Nor does a role that all sessions are to have, be it meant well.
+    mallory.run("set search_path = pg_catalog; alter database app reset search_path; alter database app set role = mallory");
+    another_keeper(&mut superuser, "app");
+    let mut owner =
+        server.config("app").options(&format!("{normal} -c role=none")).connect(NoTls).expect("app");
+    assert_recovers(&mut owner);
 }
 
 #[test]
