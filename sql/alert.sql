@@ -236,6 +236,9 @@ begin
      order by 2, 3
   loop
     v_state := null;
+    -- Whoever is just acknowledging it is not waited for: the next round comes soon.
+    perform from taskq.alert a where a.id = v_found.id for no key update skip locked;
+    continue when not found and v_found.id is not null;
     -- each looks again at what another round may have done meanwhile
     if v_found.id is null then
       insert into taskq.alert (kind, queue, value, alert_limit, detail, raised_at)

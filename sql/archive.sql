@@ -83,8 +83,7 @@ declare
   v_step  text;
   v_count bigint := 0;
 begin
-  -- "task" and "arch" in ASCII
-  if not pg_try_advisory_xact_lock(1952539499, 1634886504) then
+  if not taskq._try_lock('archive') then
     return 0;
   end if;
   foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'types', 'open days', 'close days', 'drop days'] loop

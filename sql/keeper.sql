@@ -68,10 +68,11 @@ comment on function taskq._duty_failed(text, text, text) is
   'Notes and logs that a round of a duty failed.';
 
 -- Does one round of a duty and notes how it went. An error is kept in duty, logged once a minute
--- at most, and stops nothing else. Of two callers at once, one does the duty and the other nothing.
+-- at most, and stops nothing else; neither does a lock, which is waited for half a second at most. Of two callers at once,
+-- one does the duty and the other nothing.
 -- Writes: duty (a round without result every 10 seconds only), and what the duty writes.
 create function taskq._run_duty(duty text) returns bigint
-  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
 declare
   v_duty  taskq.duty;
   v_start timestamptz := clock_timestamp();
@@ -83,8 +84,8 @@ begin
   if not found then
     perform taskq._refuse('22023', 'there is no such duty', 'See taskq.duties.');
   end if;
-  -- an advisory lock, because a row lock would cost even an idle round a transaction id
-  if not pg_try_advisory_xact_lock(1952539499, hashtext(v_duty.name)) then
+  -- (a row lock would cost even an idle round a transaction id)
+  if not taskq._try_lock('duty', hashtext(v_duty.name)) then
     return 0;
   end if;
   begin

@@ -126,11 +126,18 @@ $$;
 comment on function taskq._wait_for_claims(text) is
   'Waits, not for long, for claims that began without knowing of a new limit, and for tasks that are just ending.';
 
+create function taskq._committing() returns boolean
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_committing';
+comment on function taskq._committing() is
+  'Whether the transaction is about to commit, so that what it locks is free at once.';
+
 -- When settings of a queue are committed, its slots and tokens are made. Deferred to the commit, because
 -- a new limit must know every task that runs: claims that began without knowing of it are waited for,
 -- and no other begins until the commit is over. One that stays open for longer is not waited for; its
 -- tasks get their slots from the keeper. A task that is just being ended by a transaction that stays open
 -- gets one in any case: rather one slot too few until the keeper takes it back than one too many.
+-- (A transaction that is prepared would hold back claims for long: it is refused, see src/transaction.rs.)
 create function taskq._limits_changed() returns trigger
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -145,7 +152,8 @@ begin
   if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
     return null;  -- it was changed in the same transaction: that event follows
   end if;
-  if v_queue.max_running < coalesce(old.max_running, 2147483647) then
+  -- (Not where constraints are immediate: the transaction goes on, and claims would wait for its end.)
+  if v_queue.max_running < coalesce(old.max_running, 2147483647) and taskq._committing() then
     perform taskq._wait_for_claims(v_queue.name);
   end if;
   perform taskq._set_slots(coalesce(new.name, old.name), v_queue.max_running);
@@ -191,7 +199,7 @@ begin
             where f.task_id is null
               and not exists (select from taskq.parked p where p.queue = f.queue and p.group_key = f.group_key)
               -- as who makes one: see sql/statements/turn_make.sql
-              and pg_try_advisory_xact_lock(1952539500, (hashtext(f.queue) & ~63) | (hashtext(f.group_key) & 63))
+              and taskq._try_lock('turn', (hashtext(f.queue) & ~63) | (hashtext(f.group_key) & 63))
             limit 1000
               for update skip locked);
 end

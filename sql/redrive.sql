@@ -134,7 +134,7 @@ begin
   elsif purge.state in ('succeeded', 'cancelled') then
     -- One at a time: by different filters the same rows are found in different orders. (The archive duty
     -- passes by rows that are locked, and nobody else deletes any.)
-    perform pg_advisory_xact_lock(1952539499, 1886745191);  -- "purg"
+    perform taskq._wait_lock('purge');
     delete from taskq.done f
      where f.state = purge.state and (purge.queue is null or f.queue = purge.queue)
        and (purge.task_type is null or f.task_type = purge.task_type) and f.finished_at < v_before;

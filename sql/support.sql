@@ -78,6 +78,19 @@ $$;
 comment on function taskq._refuse(text, text, text) is
   'Raises an error with a hint.';
 
+-- Locks that only taskq can take (src/locks.rs): "duty", "archive", "purge", "turn", each with a key. The end of the transaction
+-- releases them.
+create function taskq._try_lock(purpose text, key integer = 0) returns boolean
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_try_lock';
+comment on function taskq._try_lock(text, integer) is
+  'Takes a lock that only one may have, if it is free, and says whether it was.';
+create function taskq._wait_lock(purpose text, key integer = 0) returns void
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_wait_lock';
+comment on function taskq._wait_lock(text, integer) is
+  'Takes a lock that only one may have, and waits for it.';
+
 -- Whom people can look for in pg_stat_activity.
 create function taskq._session_named(pid integer) returns text
   language sql volatile set search_path = pg_catalog, pg_temp

@@ -118,6 +118,20 @@ comment on column taskq.load.task_blocks_hit is 'Blocks of the table task and it
 
 select pg_catalog.pg_extension_config_dump('taskq.load', '');
 
+create function taskq._try_lock(purpose text, key integer = 0) returns boolean
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_try_lock';
+
+comment on function taskq._try_lock(text, integer) is
+  'Takes a lock that only one may have, if it is free, and says whether it was.';
+
+create function taskq._wait_lock(purpose text, key integer = 0) returns void
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_wait_lock';
+
+comment on function taskq._wait_lock(text, integer) is
+  'Takes a lock that only one may have, and waits for it.';
+
 create function taskq._session_named(pid integer) returns text
   language sql volatile set search_path = pg_catalog, pg_temp
   return (select format('session %s (%s)', a.pid, concat_ws(', ', a.usename, nullif(a.application_name, ''), nullif(a.backend_type, 'client backend'), a.state))
@@ -268,6 +282,71 @@ begin
 end
 $$;
 
+create function taskq._committing() returns boolean
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_committing';
+
+comment on function taskq._committing() is
+  'Whether the transaction is about to commit, so that what it locks is free at once.';
+
+create or replace function taskq._limits_changed() returns trigger
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_queue taskq.queue;
+begin
+  -- A pause, say, makes a row too, and must not have anybody told that the queue is open.
+  if (tg_op = 'INSERT' and new.max_running is null and new.rate is null)
+     or (tg_op = 'UPDATE' and (new.max_running, new.rate, new.burst) is not distinct from (old.max_running, old.rate, old.burst)) then
+    return null;
+  end if;
+  select q.* into v_queue from taskq.queue q where q.name = coalesce(new.name, old.name);
+  if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
+    return null;  -- it was changed in the same transaction: that event follows
+  end if;
+  -- (Not where constraints are immediate: the transaction goes on, and claims would wait for its end.)
+  if v_queue.max_running < coalesce(old.max_running, 2147483647) and taskq._committing() then
+    perform taskq._wait_for_claims(v_queue.name);
+  end if;
+  perform taskq._set_slots(coalesce(new.name, old.name), v_queue.max_running);
+  perform taskq._set_tokens(coalesce(new.name, old.name), v_queue.rate, v_queue.burst);
+  perform taskq._note_opened(coalesce(new.name, old.name));
+  return null;
+end
+$$;
+
+create or replace function taskq._mend_groups() returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_free record;
+begin
+  -- A task and its turn change in one transaction, so one snapshot sees both or none.
+  update taskq.group_turn g set task_id = null
+   where (g.queue, g.group_key) in (
+           select u.queue, u.group_key from taskq.group_turn u
+            where u.task_id is not null
+              and not exists (select from taskq.task t where t.id = u.task_id and t.state = 'running')
+              for update skip locked);
+  for v_free in
+    select p.queue, p.group_key
+      from (select distinct x.queue, x.group_key from taskq.parked x) p
+      left join taskq.group_turn g on g.queue = p.queue and g.group_key = p.group_key
+     where g.task_id is null
+     limit 1000
+  loop
+    perform taskq._unpark_next(v_free.queue, v_free.group_key);
+  end loop;
+  delete from taskq.group_turn g
+   where (g.queue, g.group_key) in (
+           select f.queue, f.group_key from taskq.group_turn f
+            where f.task_id is null
+              and not exists (select from taskq.parked p where p.queue = f.queue and p.group_key = f.group_key)
+              -- as who makes one: see sql/statements/turn_make.sql
+              and taskq._try_lock('turn', (hashtext(f.queue) & ~63) | (hashtext(f.group_key) & 63))
+            limit 1000
+              for update skip locked);
+end
+$$;
+
 create or replace function taskq.purge(
   state      text,
   queue      text = null,
@@ -308,7 +387,7 @@ begin
   elsif purge.state in ('succeeded', 'cancelled') then
     -- One at a time: by different filters the same rows are found in different orders. (The archive duty
     -- passes by rows that are locked, and nobody else deletes any.)
-    perform pg_advisory_xact_lock(1952539499, 1886745191);  -- "purg"
+    perform taskq._wait_lock('purge');
     delete from taskq.done f
      where f.state = purge.state and (purge.queue is null or f.queue = purge.queue)
        and (purge.task_type is null or f.task_type = purge.task_type) and f.finished_at < v_before;
@@ -369,6 +448,74 @@ comment on column taskq.workers.claimed_at is 'When it last got a task.';
 comment on column taskq.workers.claims is 'How often it has asked.';
 
 comment on column taskq.workers.claimed is 'How many tasks it got.';
+
+create or replace function taskq._duty_alert() returns bigint
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now    timestamptz := taskq._now();
+  v_clock  timestamptz := clock_timestamp();
+  v_repeat interval := make_interval(secs => taskq._seconds_setting('taskq.alert_repeat'));
+  v_count  bigint := 0;
+  v_all    boolean;
+  v_found  record;
+  v_alert  taskq.alert;
+  v_state  text;
+begin
+  v_all := not exists (select from taskq.horizon h where h.at > v_clock - interval '10 seconds' and h.at <= v_clock)
+           or not exists (select from pg_stat_get_activity(pg_backend_pid()) a where a.backend_type = 'taskq keeper');
+  -- an old transaction may have an old snapshot, which says what came next then, not now
+  if v_all and now() > v_clock - interval '1 second' then
+    delete from taskq.horizon h where h.at < v_clock - interval '24 hours' or h.at > v_clock;
+    insert into taskq.horizon (at, next_xid) values (v_clock, pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
+        on conflict do nothing;
+  end if;
+  for v_found in
+    select a.id, coalesce(a.kind, f.kind) as kind, coalesce(a.queue, f.queue) as queue, coalesce(f.value, 0) as value,
+           f.alert_limit, coalesce(f.value <= f.clear_limit, true) as back, f.detail, a.detail as old_detail,
+           a.acknowledged_at is null and v_repeat > interval '0' and coalesce(a.repeated_at, a.raised_at) <= v_now - v_repeat as again
+      from (select d.* from taskq._watch_dead_letters() d
+            union all select q.* from taskq._watch_queues(v_now) q where v_all
+            union all select b.* from taskq._watch_database() b where v_all) f
+      full join (select x.* from taskq.alert x
+                  where x.cleared_at is null and (v_all or x.kind = 'dead_letters')) a
+        on a.kind = f.kind and coalesce(a.queue, '') = coalesce(f.queue, '')
+     where a.id is not null or f.value > f.alert_limit
+     order by 2, 3
+  loop
+    v_state := null;
+    -- Whoever is just acknowledging it is not waited for: the next round comes soon.
+    perform from taskq.alert a where a.id = v_found.id for no key update skip locked;
+    continue when not found and v_found.id is not null;
+    -- each looks again at what another round may have done meanwhile
+    if v_found.id is null then
+      insert into taskq.alert (kind, queue, value, alert_limit, detail, raised_at)
+      values (v_found.kind, v_found.queue, v_found.value, v_found.alert_limit, v_found.detail, v_now)
+          on conflict do nothing
+      returning * into v_alert;
+      v_state := case when found then 'raised' end;
+    elsif v_found.back then
+      update taskq.alert a set cleared_at = v_now
+       where a.id = v_found.id and a.cleared_at is null
+      returning * into v_alert;
+      v_state := case when found then 'cleared' end;
+    elsif v_found.again then
+      update taskq.alert a
+         set repeated_at = v_now, value = v_found.value, alert_limit = v_found.alert_limit, detail = v_found.detail
+       where a.id = v_found.id and a.cleared_at is null and a.acknowledged_at is null
+         and coalesce(a.repeated_at, a.raised_at) <= v_now - v_repeat
+      returning * into v_alert;
+      v_state := case when found then 'repeated' end;
+    elsif v_found.detail is distinct from v_found.old_detail then
+      update taskq.alert a set detail = v_found.detail where a.id = v_found.id and a.cleared_at is null;
+    end if;
+    if v_state is not null then
+      perform taskq._announce(v_alert, v_state, v_found.value, v_now);
+      v_count := v_count + 1;
+    end if;
+  end loop;
+  return v_count;
+end
+$$;
 
 create or replace function taskq.acknowledge(alert_id bigint) returns void
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -449,8 +596,7 @@ declare
   v_step  text;
   v_count bigint := 0;
 begin
-  -- "task" and "arch" in ASCII
-  if not pg_try_advisory_xact_lock(1952539499, 1634886504) then
+  if not taskq._try_lock('archive') then
     return 0;
   end if;
   foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'types', 'open days', 'close days', 'drop days'] loop
@@ -713,6 +859,42 @@ begin
   end if;
   perform taskq._wake();
   return 0;  -- it changes no rows, and leaves nothing to do for another round
+end
+$$;
+
+create or replace function taskq._run_duty(duty text) returns bigint
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
+declare
+  v_duty  taskq.duty;
+  v_start timestamptz := clock_timestamp();
+  v_rows  bigint;
+  v_code  text;
+  v_error text;
+begin
+  select d.* into v_duty from taskq.duty d where d.name = _run_duty.duty;
+  if not found then
+    perform taskq._refuse('22023', 'there is no such duty', 'See taskq.duties.');
+  end if;
+  -- (a row lock would cost even an idle round a transaction id)
+  if not taskq._try_lock('duty', hashtext(v_duty.name)) then
+    return 0;
+  end if;
+  begin
+    execute format('select taskq.%I()', '_duty_' || v_duty.name) into v_rows;
+  exception
+    when query_canceled then
+      raise;
+    when others then
+      get stacked diagnostics v_code = returned_sqlstate, v_error = message_text;
+      perform taskq._duty_failed(v_duty.name, v_code, v_error);
+      return 0;
+  end;
+  if v_rows > 0 or v_duty.error is not null or v_duty.finished_at is null
+     or v_duty.finished_at < v_start - interval '10 seconds' then
+    update taskq.duty d set started_at = v_start, finished_at = clock_timestamp(), rows = v_rows, error = null
+     where d.name = v_duty.name;
+  end if;
+  return v_rows;
 end
 $$;
 
@@ -2788,6 +2970,10 @@ comment on function taskq._grant_again() is
 
 revoke all on table taskq.load from public;
 
+revoke all on function taskq._try_lock(text, integer) from public;
+
+revoke all on function taskq._wait_lock(text, integer) from public;
+
 revoke all on function taskq._session_named(integer) from public;
 
 revoke all on function taskq._prepared_locks() from public;
@@ -2799,6 +2985,8 @@ revoke all on function taskq._figures_for_metrics() from public;
 revoke all on function taskq._take_claims() from public;
 
 revoke all on function taskq._workers_seen() from public;
+
+revoke all on function taskq._committing() from public;
 
 revoke all on table taskq.workers from public;
 

@@ -3,8 +3,8 @@
 //! The turn of a group is a row that a claim locks, passing by those that others have locked, and gives
 //! to the task that it takes. A due task that meets a taken turn is parked, once: later claims do not
 //! read it. Whoever ends the task that has the turn gives the turn back first, and then, in a new
-//! snapshot, lets the first parked task of the group return. (The lock order is in `sql/schema.sql`. Nobody
-//! who holds a turn waits for anything, but for its own task's end.)
+//! snapshot, lets the first parked task of the group return. (The lock order is in `sql/schema.sql`. Who ends a
+//! task waits for claims that are just parking others of its group; who takes back a lease passes by its task instead.)
 
 use crate::call::Call;
 use crate::changes::{self, Place};
@@ -31,6 +31,7 @@ static TURN_LOCK: Statement = statement!("turn_lock.sql", &[TEXTARRAYOID, TEXTAR
 static TURN_MAKE: Statement = statement!("turn_make.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8OID]);
 static TURN_USE: Statement = statement!("turn_use.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
 static TURN_PASS: Statement = statement!("turn_pass.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
+static TURNS_HELD: Statement = statement!("turns_held.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
 static PARK: Statement = statement!("park.sql", &[INT8ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
 static UNPARK_NEXT: Statement = statement!("unpark_next.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
 static UNPARK_ONE: Statement = statement!("unpark_one.sql", &[INT8OID]);
@@ -213,14 +214,29 @@ impl Turns {
     }
 }
 
+/// Of these running tasks those whose turn somebody else has locked. The turns of the others are locked now, so that
+/// `pass` does not wait for them.
+pub fn held(spi: &Spi, tasks: &[(&str, &str, i64)]) -> Outcome<HashSet<i64>> {
+    if tasks.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (queues, keys, ids) = split(tasks);
+    let table = spi.execute(&TURNS_HELD, &[arg(queues), arg(keys), arg(ids)])?;
+    (0..table.len()).map(|row| table.need(row, 0)).collect()
+}
+
+fn split(tasks: &[(&str, &str, i64)]) -> (Vec<String>, Vec<String>, Vec<i64>) {
+    let queues = tasks.iter().map(|(queue, ..)| (*queue).to_owned()).collect();
+    let keys = tasks.iter().map(|(_, key, _)| (*key).to_owned()).collect();
+    (queues, keys, tasks.iter().map(|(.., id)| *id).collect())
+}
+
 /// Tasks of groups have ended or were taken back: the next ones get their turn.
 pub fn pass(spi: &Spi, ended: &[(&str, &str, i64)]) -> Outcome<()> {
     if ended.is_empty() {
         return Ok(());
     }
-    let queues: Vec<String> = ended.iter().map(|(queue, ..)| (*queue).to_owned()).collect();
-    let keys: Vec<String> = ended.iter().map(|(_, key, _)| (*key).to_owned()).collect();
-    let ids: Vec<i64> = ended.iter().map(|(.., id)| *id).collect();
+    let (queues, keys, ids) = split(ended);
     spi.execute(&TURN_PASS, &[arg(queues.clone()), arg(keys.clone()), arg(ids)])?;
     unpark_next(spi, queues, keys)
 }

@@ -38,6 +38,7 @@ mod drill;
 mod enqueue;
 mod keys;
 mod lease;
+mod locks;
 mod recover;
 mod wait;
 

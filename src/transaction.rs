@@ -3,11 +3,18 @@
 //! This is one of the few modules with unsafe code.
 #![allow(unsafe_code)]
 
+use crate::call::Call;
 use crate::changes;
-use pgrx::pg_guard;
-use pgrx::pg_sys::{self, SubTransactionId, SubXactEvent, XactEvent};
+use crate::failure::Outcome;
+use crate::sql_functions;
+use pgrx::pg_sys::{self, Datum, SubTransactionId, SubXactEvent, XactEvent};
+use pgrx::{PgSqlErrorCode, pg_guard};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+sql_functions! {
+    taskq_committing / pg_finfo_taskq_committing => committing;
+}
 
 static FOLLOWED: AtomicBool = AtomicBool::new(false);
 
@@ -19,6 +26,42 @@ pub fn follow() {
             pg_sys::RegisterXactCallback(Some(at_end), std::ptr::null_mut());
             pg_sys::RegisterSubXactCallback(Some(at_end_of_subtransaction), std::ptr::null_mut());
         }
+    }
+}
+
+/// `taskq._committing()`: whether deferred triggers are fired, because the transaction commits.
+fn committing(call: &Call) -> Outcome<Datum> {
+    // SAFETY: reads variables of this process. While a command of a transaction block is executed it has a portal, which
+    // it has no more at the commit; where there is no block, the trigger is deferred to the commit that follows.
+    call.value(Some(unsafe { pg_sys::ActivePortal.is_null() || !pg_sys::IsTransactionBlock() }))
+}
+
+/// Refuses to prepare a transaction that holds back claims: it could stay prepared for long.
+fn refuse_to_hold_back_claims() {
+    // SAFETY: in a transaction that is not over yet. The tag is that of a table of this database, or of none.
+    let holds = unsafe {
+        let schema = pg_sys::get_namespace_oid(c"taskq".as_ptr(), true);
+        let tag = pg_sys::LOCKTAG {
+            locktag_field1: database(),
+            locktag_field2: pg_sys::get_relname_relid(c"claim_gate".as_ptr(), schema).to_u32(),
+            locktag_field3: 0,
+            locktag_field4: 0,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
+            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+        };
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        let holds = pg_sys::LockHeldByMe(&tag, pg_sys::ShareLock as i32);
+        #[cfg(any(feature = "pg17", feature = "pg18"))]
+        let holds = pg_sys::LockHeldByMe(&tag, pg_sys::ShareLock as i32, false);
+        holds
+    };
+    if holds {
+        pgrx::ereport!(
+            ERROR,
+            PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            "a transaction that has set or lowered max_running cannot be prepared",
+            "No task could be claimed until its end. Call configure_queue in a transaction of its own."
+        );
     }
 }
 
@@ -38,7 +81,11 @@ pub fn database() -> u32 {
 #[pg_guard]
 unsafe extern "C-unwind" fn at_end(event: XactEvent::Type, _argument: *mut c_void) {
     match event {
-        XactEvent::XACT_EVENT_PRE_COMMIT | XactEvent::XACT_EVENT_PRE_PREPARE => changes::announce(),
+        XactEvent::XACT_EVENT_PRE_COMMIT => changes::announce(),
+        XactEvent::XACT_EVENT_PRE_PREPARE => {
+            refuse_to_hold_back_claims();
+            changes::announce();
+        }
         // The rows can be seen by others from here on.
         XactEvent::XACT_EVENT_COMMIT => changes::committed(),
         XactEvent::XACT_EVENT_ABORT => changes::aborted(),

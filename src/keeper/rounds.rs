@@ -4,6 +4,7 @@ use super::{prepared, process, requests};
 use crate::clock;
 use crate::effort::{self, Effort};
 use crate::failure::Outcome;
+use crate::locks;
 use crate::recover;
 use crate::settings::{KEEPER, KEEPER_INTERVAL, TEST_CLOCK};
 use crate::shared::{self, Process};
@@ -25,9 +26,6 @@ static EXTENSION: Statement = Statement::new(
     ),
     &[],
 );
-/// One keeper a database: the lock is held for the life of the session. The first number is
-/// "task" in ASCII; `_run_duty` uses the same with the duty as the second one.
-static ONLY_ONE: Statement = Statement::new("select pg_catalog.pg_try_advisory_lock(1952539499, 0)", &[]);
 static DUTIES: Statement = Statement::new("select name, every from taskq.duty order by name", &[]);
 /// What ALTER DATABASE ... SET has set of ours. It reaches only new sessions; a keeper that is at work looks for itself.
 static SETTINGS: Statement = Statement::new(
@@ -345,17 +343,13 @@ fn extension() -> Option<Oid> {
 /// DROP and CREATE EXTENSION, is waited for.
 fn alone() -> bool {
     for _ in 0..TRIES {
-        match process::transaction(|| installed().map(|_| only_one())) {
+        match process::transaction(|| installed().map(|_| locks::become_keeper())) {
             None => return false,
             Some(true) => return true,
             Some(false) => process::sleep(TRY_AGAIN),
         }
     }
     false
-}
-
-fn only_one() -> bool {
-    or_fail(Spi::run_freely(|spi| spi.execute(&ONLY_ONE, &[])?.need(0, 0)))
 }
 
 /// One round; returns how many rows it changed. An error in it was noted and logged by `_run_duty`.

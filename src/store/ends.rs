@@ -134,10 +134,15 @@ pub fn lock_leases(spi: &Spi, ids: &[i64], tokens: Option<&[i64]>) -> Outcome<Ve
     leased(spi.execute(&LOCK_LEASES, &[arg(ids), tokens.and_then(arg), None])?)
 }
 
-/// Locks running tasks whose lease is over, passing by those that somebody else is working on.
-/// Ids must be sorted.
+/// Locks running tasks whose lease is over, passing by those that somebody else is working on, or whose turn somebody
+/// else has locked: nobody waits for an open claim. Ids must be sorted.
 pub fn lock_expired(spi: &Spi, ids: &[i64], now: Moment) -> Outcome<Vec<Leased>> {
-    leased(spi.execute(&LOCK_EXPIRED, &[arg(ids), None, arg(now)])?)
+    let mut tasks = leased(spi.execute(&LOCK_EXPIRED, &[arg(ids), None, arg(now)])?)?;
+    let turns =
+        tasks.iter().filter_map(|task| Some((task.queue.as_str(), task.group_key.as_deref()?, task.id)));
+    let held = groups::held(spi, &turns.collect::<Vec<_>>())?;
+    tasks.retain(|task| !held.contains(&task.id));
+    Ok(tasks)
 }
 
 fn leased(table: Table) -> Outcome<Vec<Leased>> {
