@@ -126,12 +126,6 @@ $$;
 comment on function taskq._wait_for_claims(text) is
   'Waits, not for long, for claims that began without knowing of a new limit, and for tasks that are just ending.';
 
-create function taskq._committing() returns boolean
-  language c volatile
-  as 'MODULE_PATHNAME', 'taskq_committing';
-comment on function taskq._committing() is
-  'Whether the transaction is about to commit, so that what it locks is free at once.';
-
 -- When settings of a queue are committed, its slots and tokens are made. Deferred to the commit, because
 -- a new limit must know every task that runs: claims that began without knowing of it are waited for,
 -- and no other begins until the commit is over. One that stays open for longer is not waited for; its
@@ -152,8 +146,7 @@ begin
   if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
     return null;  -- it was changed in the same transaction: that event follows
   end if;
-  -- (Not where constraints are immediate: the transaction goes on, and claims would wait for its end.)
-  if v_queue.max_running < coalesce(old.max_running, 2147483647) and taskq._committing() then
+  if v_queue.max_running < coalesce(old.max_running, 2147483647) then
     perform taskq._wait_for_claims(v_queue.name);
   end if;
   perform taskq._set_slots(coalesce(new.name, old.name), v_queue.max_running);

@@ -138,6 +138,20 @@ comment on function taskq.estimate is
 -- one task
 -- ---------------------------------------------------------------------------
 
+-- A task that has finished, from done or the archive. Who asks for others, too, asks for it last: each of these has many
+-- partitions, and who reads them locks them all. (The archive is read by EXECUTE, lest sessions keep plans for all of its days.)
+create function taskq._finished_task(of_id bigint) returns setof taskq.done
+  language plpgsql stable rows 1 set search_path = pg_catalog, pg_temp as $$
+begin
+  return query select f.* from taskq.done f where f.id = _finished_task.of_id;
+  if not found then
+    return query execute 'select a.* from taskq.archive a where a.id = $1' using _finished_task.of_id;
+  end if;
+end
+$$;
+comment on function taskq._finished_task(bigint) is
+  'A task that has finished, from done or the archive.';
+
 -- status: at most one row; none if there is no such task (never enqueued, rolled back, purged,
 -- or finished in a queue with a retention of 0).
 --   tasks_ahead         of a waiting task: how many come before it, as claims are made now; 100,000
@@ -195,11 +209,7 @@ create function taskq.status(id bigint)
   union all
   select f.state, f.queue, f.task_type, f.priority, f.attempt, f.max_retries, f.enqueued_at, f.run_at, null, null, null,
          f.claimed_at, null, f.worker, f.state = 'cancelled', f.finished_at, f.progress, f.result, taskq._last_error(f.errors)
-    from taskq.done f where f.id = status.id
-  union all
-  select a.state, a.queue, a.task_type, a.priority, a.attempt, a.max_retries, a.enqueued_at, a.run_at, null, null, null,
-         a.claimed_at, null, a.worker, a.state = 'cancelled', a.finished_at, a.progress, a.result, taskq._last_error(a.errors)
-    from taskq.archive a where a.id = status.id
+    from taskq._finished_task(status.id) f
   limit 1
 $$;
 comment on function taskq.status is

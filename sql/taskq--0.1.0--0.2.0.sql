@@ -231,6 +231,69 @@ begin
 end
 $$;
 
+create function taskq._finished_task(of_id bigint) returns setof taskq.done
+  language plpgsql stable rows 1 set search_path = pg_catalog, pg_temp as $$
+begin
+  return query select f.* from taskq.done f where f.id = _finished_task.of_id;
+  if not found then
+    return query execute 'select a.* from taskq.archive a where a.id = $1' using _finished_task.of_id;
+  end if;
+end
+$$;
+
+comment on function taskq._finished_task(bigint) is
+  'A task that has finished, from done or the archive.';
+
+create or replace function taskq.status(id bigint)
+  returns table (
+    state              text,
+    queue              text,
+    task_type          text,
+    priority           integer,
+    attempt            integer,
+    max_retries        integer,
+    enqueued_at        timestamptz,
+    run_at             timestamptz,
+    tasks_ahead        bigint,
+    expected_start_at  timestamptz,
+    expected_finish_at timestamptz,
+    claimed_at         timestamptz,
+    lease_expires_at   timestamptz,
+    worker             text,
+    cancel_requested   boolean,
+    finished_at        timestamptz,
+    progress           jsonb,
+    result             jsonb,
+    last_error         text)
+  language sql stable security definer rows 1 set search_path = pg_catalog, pg_temp as $$
+  select taskq._displayed_state(t.state, t.run_at, c.now), t.queue, t.task_type, t.priority, t.attempt,
+         t.max_retries, t.enqueued_at, c.run_at,
+         a.tasks_ahead, e.start_at, coalesce(e.finish_at, r.finish_at),
+         t.claimed_at, t.lease_expires_at, t.worker,
+         t.cancel_requested_at is not null, null::timestamptz, t.progress, null::jsonb, taskq._last_error(t.errors)
+    from taskq.task t
+    left join taskq.parked p on p.id = t.id
+   cross join lateral (select taskq._view_time() as now, coalesce(p.run_at, t.run_at) as run_at offset 0) c
+   cross join lateral (
+     select case t.state when 'running' then 0
+                         else taskq._tasks_ahead(t.queue, t.priority, c.run_at, t.id, c.now) end as tasks_ahead offset 0) a
+    left join lateral taskq._expect(t.queue, t.task_type, a.tasks_ahead, c.run_at, c.now) e on t.state = 'waiting'
+    left join lateral (
+      select greatest(t.claimed_at + u.usual_run, c.now) as finish_at
+        from (select taskq._usual_run(t.queue, t.task_type, c.now) as usual_run offset 0) u
+       where u.usual_run is not null) r on t.state = 'running'
+   where t.id = status.id
+  union all
+  select 'dead', d.queue, d.task_type, d.priority, d.attempt, d.max_retries, d.enqueued_at, d.run_at, null, null, null,
+         d.claimed_at, null, d.worker, false, d.died_at, d.progress, null, taskq._last_error(d.errors)
+    from taskq.dead_letter d where d.id = status.id
+  union all
+  select f.state, f.queue, f.task_type, f.priority, f.attempt, f.max_retries, f.enqueued_at, f.run_at, null, null, null,
+         f.claimed_at, null, f.worker, f.state = 'cancelled', f.finished_at, f.progress, f.result, taskq._last_error(f.errors)
+    from taskq._finished_task(status.id) f
+  limit 1
+$$;
+
 create or replace function taskq._set_slots(queue text, max_running integer) returns bigint
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
@@ -279,38 +342,6 @@ begin
                      where f.queue = _set_slots.queue and f.slot > _set_slots.max_running and f.task_id is null
                        for update skip locked);
   return v_mended;
-end
-$$;
-
-create function taskq._committing() returns boolean
-  language c volatile
-  as 'MODULE_PATHNAME', 'taskq_committing';
-
-comment on function taskq._committing() is
-  'Whether the transaction is about to commit, so that what it locks is free at once.';
-
-create or replace function taskq._limits_changed() returns trigger
-  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-declare
-  v_queue taskq.queue;
-begin
-  -- A pause, say, makes a row too, and must not have anybody told that the queue is open.
-  if (tg_op = 'INSERT' and new.max_running is null and new.rate is null)
-     or (tg_op = 'UPDATE' and (new.max_running, new.rate, new.burst) is not distinct from (old.max_running, old.rate, old.burst)) then
-    return null;
-  end if;
-  select q.* into v_queue from taskq.queue q where q.name = coalesce(new.name, old.name);
-  if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
-    return null;  -- it was changed in the same transaction: that event follows
-  end if;
-  -- (Not where constraints are immediate: the transaction goes on, and claims would wait for its end.)
-  if v_queue.max_running < coalesce(old.max_running, 2147483647) and taskq._committing() then
-    perform taskq._wait_for_claims(v_queue.name);
-  end if;
-  perform taskq._set_slots(coalesce(new.name, old.name), v_queue.max_running);
-  perform taskq._set_tokens(coalesce(new.name, old.name), v_queue.rate, v_queue.burst);
-  perform taskq._note_opened(coalesce(new.name, old.name));
-  return null;
 end
 $$;
 
@@ -1314,9 +1345,7 @@ create function taskq._why_over(of_id bigint)
          case f.state when 'succeeded' then format('it finished at %s', taskq._said(f.finished_at))
                       else format('it was cancelled at %s%s', taskq._said(f.finished_at), ': ' || f.cancel_reason) end,
          f.finished_at, null, f.worker, null, null, null, null, taskq._last_error(f.errors)
-    from (select d.id, d.state, d.finished_at, d.worker, d.cancel_reason, d.errors from taskq.done d where d.id = _why_over.of_id
-          union all
-          select a.id, a.state, a.finished_at, a.worker, a.cancel_reason, a.errors from taskq.archive a where a.id = _why_over.of_id) f
+    from taskq._finished_task(_why_over.of_id) f
    limit 1
 $$;
 
@@ -2986,7 +3015,7 @@ revoke all on function taskq._take_claims() from public;
 
 revoke all on function taskq._workers_seen() from public;
 
-revoke all on function taskq._committing() from public;
+revoke all on function taskq._finished_task(bigint) from public;
 
 revoke all on table taskq.workers from public;
 

@@ -152,9 +152,7 @@ create function taskq._why_over(of_id bigint)
          case f.state when 'succeeded' then format('it finished at %s', taskq._said(f.finished_at))
                       else format('it was cancelled at %s%s', taskq._said(f.finished_at), ': ' || f.cancel_reason) end,
          f.finished_at, null, f.worker, null, null, null, null, taskq._last_error(f.errors)
-    from (select d.id, d.state, d.finished_at, d.worker, d.cancel_reason, d.errors from taskq.done d where d.id = _why_over.of_id
-          union all
-          select a.id, a.state, a.finished_at, a.worker, a.cancel_reason, a.errors from taskq.archive a where a.id = _why_over.of_id) f
+    from taskq._finished_task(_why_over.of_id) f
    limit 1
 $$;
 comment on function taskq._why_over(bigint) is 'why, for a task that has ended.';

@@ -3,18 +3,11 @@
 //! This is one of the few modules with unsafe code.
 #![allow(unsafe_code)]
 
-use crate::call::Call;
 use crate::changes;
-use crate::failure::Outcome;
-use crate::sql_functions;
-use pgrx::pg_sys::{self, Datum, SubTransactionId, SubXactEvent, XactEvent};
+use pgrx::pg_sys::{self, SubTransactionId, SubXactEvent, XactEvent};
 use pgrx::{PgSqlErrorCode, pg_guard};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-sql_functions! {
-    taskq_committing / pg_finfo_taskq_committing => committing;
-}
 
 static FOLLOWED: AtomicBool = AtomicBool::new(false);
 
@@ -27,13 +20,6 @@ pub fn follow() {
             pg_sys::RegisterSubXactCallback(Some(at_end_of_subtransaction), std::ptr::null_mut());
         }
     }
-}
-
-/// `taskq._committing()`: whether deferred triggers are fired, because the transaction commits.
-fn committing(call: &Call) -> Outcome<Datum> {
-    // SAFETY: reads variables of this process. While a command of a transaction block is executed it has a portal, which
-    // it has no more at the commit; where there is no block, the trigger is deferred to the commit that follows.
-    call.value(Some(unsafe { pg_sys::ActivePortal.is_null() || !pg_sys::IsTransactionBlock() }))
 }
 
 /// Refuses to prepare a transaction that holds back claims: it could stay prepared for long.

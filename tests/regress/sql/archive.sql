@@ -249,6 +249,20 @@ select taskq.configure_queue('short', '{"retention": "1 day"}') ->> 'retention',
 select test.day(403) \gset ignored_
 select test.rounds();
 select * from test.archived;
+-- who asks for a task that has not finished, or ends it, locks none of these days
+select taskq.enqueue('locks') as id \gset
+select t.id as archived from taskq.archive t where not t.early order by t.id limit 1 \gset
+begin;
+select state from taskq.status(:id);
+select test.error(format('select taskq.complete(%s, 1)', :id));
+select count(*) as days from pg_locks l join pg_class c on c.oid = l.relation
+ where l.pid = pg_backend_pid() and c.relname ~ '^(done|archive)_\d';
+select taskq.cancel(:id);
+commit;
+select count(*) as found from taskq.status(:archived) s where s.state in ('succeeded', 'cancelled') and s.finished_at is not null;
+select reason from taskq.why(:archived);
+select taskq.cancel(:archived);
+delete from taskq.done where id = :id;
 -- (what is no time to keep something for is refused, where people look)
 set taskq.archive_retention = 'soon';
 select test.rounds();
