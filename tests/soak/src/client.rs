@@ -48,6 +48,7 @@ struct Transaction {
 struct Savepoint {
     name: String,
     next_call: u64,
+    calls: u32,
     held: Vec<Held>,
 }
 
@@ -366,7 +367,8 @@ impl Client {
         if called == Called::Fine
             && let Some(open) = &mut self.transaction
         {
-            open.savepoints.push(Savepoint { name, next_call: self.last_call + 1, held: self.held.clone() });
+            let (next_call, calls, held) = (self.last_call + 1, open.calls, self.held.clone());
+            open.savepoints.push(Savepoint { name, next_call, calls, held });
         }
         called
     }
@@ -385,6 +387,10 @@ impl Client {
         let called = self.run(&format!("rollback to {0}; release {0}", savepoint.name));
         if called == Called::Fine {
             self.event(Event::Undo { txn, from: savepoint.next_call });
+            // What is undone holds no locks any more.
+            if let Some(open) = &mut self.transaction {
+                open.calls = savepoint.calls;
+            }
             let after = std::mem::replace(&mut self.held, savepoint.held);
             let new = after.into_iter().filter(|held| !self.held.iter().any(|old| old.token == held.token));
             self.stale.extend(new);
