@@ -130,7 +130,7 @@ impl Client {
     }
 
     fn finish_prepared(&mut self, connection: &mut postgres::Client) -> Result<(), Error> {
-        let sql = "select gid from pg_prepared_xacts where gid like $1";
+        let sql = "select gid from pg_prepared_xacts where gid like $1 order by gid";
         for row in connection.query(sql, &[&format!("soak-{}-%", self.number)])? {
             let gid: String = row.get(0);
             let Some(txn) = gid.rsplit('-').next().and_then(|txn| txn.parse().ok()) else { continue };
