@@ -431,7 +431,11 @@ fn a_drill_leaves_nothing_in_the_session_that_asked_for_it() {
     let drill = "select * from taskq.drill(timeout => '1 s')";
     assert_eq!(pair.cut_after(1000, drill, &mut locker, "select 1").as_deref(), Some("57014"));
     eventually("that drill is over", 60, || {
-        locker.value("select count(*) = 1 from taskq.drill_run where finished_at is not null", &[])
+        locker.value(
+            "select count(*) = 1 and not exists (select from taskq._drill_asked()) from taskq.drill_run
+              where finished_at is not null",
+            &[],
+        )
     });
     pair.succeeds(drill);
 }
