@@ -1,6 +1,6 @@
 //! A PostgreSQL server of our own, and databases in it.
 
-use crate::process::{at_exit, children, is_alive, signal};
+use crate::process::{at_exit, halted_with_children, is_alive, signal};
 use crate::session::Session;
 use crate::wait::{eventually, pause};
 use postgres::{Client, Config, NoTls};
@@ -320,9 +320,7 @@ impl Inner {
 
     fn kill(&self) {
         let Some(mut child) = self.postmaster.lock().expect("postmaster").take() else { return };
-        // Held still, it starts no further children while we look for them.
-        signal(child.id(), libc::SIGSTOP);
-        let all = children(child.id());
+        let all = halted_with_children(child.id());
         signal(child.id(), libc::SIGKILL);
         for pid in &all {
             signal(*pid, libc::SIGKILL);
@@ -333,8 +331,7 @@ impl Inner {
 
     fn kill_postmaster(&self) {
         let Some(mut child) = self.postmaster.lock().expect("postmaster").take() else { return };
-        signal(child.id(), libc::SIGSTOP);
-        let all = children(child.id());
+        let all = halted_with_children(child.id());
         signal(child.id(), libc::SIGKILL);
         child.wait().expect("wait");
         eventually("the orphans are gone", 60, || all.iter().all(|pid| !is_alive(*pid)));
