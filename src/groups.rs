@@ -4,7 +4,8 @@
 //! to the task that it takes. A due task that meets a taken turn is parked, once: later claims do not
 //! read it. Whoever ends the task that has the turn gives the turn back first, and then, in a new
 //! snapshot, lets the first parked task of the group return. (The lock order is in `sql/schema.sql`. Nobody
-//! who holds a turn waits for anything, but for its own task's end.)
+//! who holds a turn waits for anything, but for its own task's end. Giving a turn back waits for claims that are
+//! parking tasks of the group; what only takes a lease back, as such a claim may, leaves that for later.)
 
 use crate::call::Call;
 use crate::changes::{self, Place};
@@ -30,6 +31,7 @@ macro_rules! statement {
 static TURN_LOCK: Statement = statement!("turn_lock.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8OID]);
 static TURN_MAKE: Statement = statement!("turn_make.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8OID]);
 static TURN_USE: Statement = statement!("turn_use.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
+static TURN_HOLD: Statement = statement!("turn_hold.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
 static TURN_PASS: Statement = statement!("turn_pass.sql", &[TEXTARRAYOID, TEXTARRAYOID, INT8ARRAYOID]);
 static PARK: Statement = statement!("park.sql", &[INT8ARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TIMESTAMPTZOID]);
 static UNPARK_NEXT: Statement = statement!("unpark_next.sql", &[TEXTARRAYOID, TEXTARRAYOID]);
@@ -211,6 +213,18 @@ impl Turns {
         }
         Ok(false)
     }
+}
+
+/// Of tasks that are to be taken back, those whose turns can be given back at once: these are locked now.
+pub fn hold_turns(spi: &Spi, tasks: &[(&str, &str, i64)]) -> Outcome<HashSet<i64>> {
+    if tasks.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (groups, ids): (Vec<Group>, Vec<i64>) =
+        tasks.iter().map(|(queue, key, id)| (((*queue).to_owned(), (*key).to_owned()), *id)).unzip();
+    let (queues, keys) = columns(&groups);
+    let table = spi.execute(&TURN_HOLD, &[arg(queues), arg(keys), arg(ids)])?;
+    (0..table.len()).map(|row| table.need(row, 0)).collect()
 }
 
 /// Tasks of groups have ended or were taken back: the next ones get their turn.

@@ -7,6 +7,7 @@ use crate::checks;
 use crate::clock;
 use crate::config::{self, Config};
 use crate::failure::{Failure, Outcome, STALE_LEASE};
+use crate::groups;
 use crate::pairs::{self, Pairs};
 use crate::session;
 use crate::sql_functions;
@@ -134,13 +135,18 @@ fn extend(call: &Call) -> Outcome<Datum> {
 }
 
 /// Takes back tasks whose lease is over: as a failure, but due at once. Tasks that somebody else
-/// is just working on are passed by. Returns how many were taken back.
+/// is just working on are passed by, and those whose turn would have to be waited for. Returns how many were
+/// taken back.
 pub fn take_back(spi: &Spi, mut ids: Vec<i64>, config: &Config, now: Moment) -> Outcome<usize> {
     if ids.is_empty() {
         return Ok(0);
     }
     ids.sort_unstable();
-    let leased = store::lock_expired(spi, &ids, now)?;
+    let mut leased = store::lock_expired(spi, &ids, now)?;
+    let grouped: Vec<(&str, &str, i64)> =
+        leased.iter().filter_map(|task| Some((&*task.queue, task.group_key.as_deref()?, task.id))).collect();
+    let held = groups::hold_turns(spi, &grouped)?;
+    leased.retain(|task| task.group_key.is_none() || held.contains(&task.id));
     let failures =
         leased.into_iter().map(|task| (task, "lease expired".to_owned(), Retry::InPlace)).collect();
     Ok(settle(spi, failures, config, now)?.len())
