@@ -50,7 +50,17 @@ pub fn is_alive(pid: u32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }
 
-pub fn children(parent: u32) -> Vec<u32> {
+/// Halts a process that starts others, and says which it has started.
+pub fn halted_with_children(parent: u32) -> Vec<u32> {
+    signal(parent, libc::SIGSTOP);
+    // It may just be starting another one.
+    eventually("it stands still", 30, || {
+        state_and_parent(parent).is_none_or(|(state, _)| ["T", "Z", "X"].contains(&state.as_str()))
+    });
+    children(parent)
+}
+
+fn children(parent: u32) -> Vec<u32> {
     fs::read_dir("/proc")
         .expect("/proc")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())

@@ -327,3 +327,34 @@ fn a_waiter_is_woken_when_a_turn_is_passed_on() {
     client.run("select taskq._wake()");
     assert_eq!(client.value::<String>(figures, &[]), "0 1 1 1");
 }
+
+/// Each of them has parked tasks of the group whose turn the other one takes back with a lease that is over.
+#[test]
+fn claims_that_park_tasks_and_take_leases_back_do_not_wait_for_each_other() {
+    let database = SERVER.database("circle");
+    let (mut one, mut other) = (database.connect(), database.connect());
+    // By falling priority: one waits for group a and one for b, then the leases of a and b that are over.
+    for (group, priority, lease) in [("b", 1, true), ("a", 2, true), ("b", 3, false), ("a", 4, false)] {
+        one.run(&format!(
+            "select taskq.enqueue('t', priority => {priority}, group_key => '{group}', headers => '{{\"lease\": {lease}}}')"
+        ));
+        if lease {
+            assert_eq!(one.column::<i64>("select id from taskq.claim(1, lease => '1 ms')", &[]).len(), 1);
+        }
+    }
+    // Who parks a task takes its time.
+    one.run(
+        "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return new; end $$;
+         create trigger slow before insert on taskq.parked for each row execute function slow()",
+    );
+    let claim = "select id from taskq.claim(10, lease => '1 min')";
+    let claimed = thread::scope(|scope| {
+        let first = scope.spawn(|| one.query(claim, &[]).map(|rows| rows.len()));
+        pause(0.5);
+        let second = scope.spawn(|| other.query(claim, &[]).map(|rows| rows.len()));
+        [first.join().expect("a claim"), second.join().expect("a claim")]
+    });
+    let claimed: usize = claimed.map(|claimed| claimed.expect("no deadlock")).iter().sum();
+    one.run("drop trigger slow on taskq.parked");
+    assert_eq!(claimed + one.query(claim, &[]).expect("a claim").len(), 2, "one of each group");
+}

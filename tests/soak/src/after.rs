@@ -4,8 +4,8 @@
 use crate::judge::Found;
 use crate::watch::UNSOUND;
 use postgres::Client;
-use std::time::{Duration, Instant};
-use taskq_server_tests::{Session, pause};
+use std::time::{Duration, Instant, SystemTime};
+use taskq_server_tests::{Server, Session, pause};
 
 /// Locks, transactions and sessions but our own, and the lock by which a keeper is the only one of its
 /// database. (The keeper may just be at work: it is given some time.)
@@ -98,7 +98,7 @@ pub fn all_free(client: &mut Client) -> Found {
     found
 }
 
-/// Effects that once() guards happened once, and only those of tasks that succeeded.
+/// Effects that once() guards happened once, with the complete that they belong to; and every such complete has its effect.
 pub fn effects(client: &mut Client) -> Found {
     let sql = "
         select format('the effect of task %s happened %s times', e.task, count(*)) from effect e group by e.task having count(*) > 1
@@ -109,46 +109,59 @@ pub fn effects(client: &mut Client) -> Found {
         select format('task %s has its effect, and is in %s', id, place) from effect e
           join (select id, 'task' as place from taskq.task union all select id, 'dead_letter' from taskq.dead_letter) p on p.id = e.task
         union all
-        select format('the effect of task %s was made with token %s, it was completed with %s', e.task, e.token, d.result -> 'token')
-          from effect e join taskq.done d on d.id = e.task where d.result is not null";
+        select format('the effect of task %s was made with token %s, and its result is %s', e.task, e.token, d.result)
+          from effect e join taskq.done d on d.id = e.task
+         where (d.result ->> 'effect')::bigint is distinct from e.token
+        union all
+        select format('task %s was completed with its effect, which is not there', d.id) from taskq.done d
+         where d.result ? 'effect' and not exists (select from effect e where e.task = d.id)
+        union all
+        select 'no task has its effect' where not exists (select from taskq.done d where d.result ? 'effect')";
     client.column(sql, &[])
 }
 
-/// Every occurrence of the schedule is there, once. No schedule has one twice.
-pub fn occurrences(client: &mut Client) -> Found {
+/// From the first occurrence that the schedule `tick` must have, to when it was ended.
+pub type Ticks = (SystemTime, SystemTime);
+
+/// Ends all schedules, none of which may be in trouble or late.
+pub fn unschedule(client: &mut Client, found: &mut Found) -> Ticks {
+    let behind = "select format('schedule %s: next_run_at is %s, error %s', name, next_run_at, error) from taskq.schedule
+                   where error is not null or next_run_at < clock_timestamp() - interval '3 s'";
+    found.extend(empty_within(30, "before the schedules end", || client.column(behind, &[])));
+    let first =
+        "select date_trunc('second', updated_at) + interval '1 s' from taskq.schedule where name = 'tick'";
+    let first = client.value(first, &[]);
+    client.run("select taskq.unschedule(name) from taskq.schedules");
+    (first, client.value("select clock_timestamp()", &[]))
+}
+
+/// Every occurrence of the schedule is there, once, from the first to the last. No schedule has one twice.
+pub fn occurrences(client: &mut Client, (first, end): Ticks) -> Found {
     let sql = "
-        with tick as (
-          select t.headers ->> 'schedule' as schedule, (t.headers ->> 'scheduled_at')::timestamptz as at, t.id
+        with run as (
+          select t.headers ->> 'schedule' as schedule, (t.headers ->> 'scheduled_at')::timestamptz as at
             from (select id, headers from taskq.task union all select id, headers from taskq.dead_letter
                   union all select id, headers from taskq.done union all select id, headers from taskq.archive) t
-           where t.headers ? 'schedule')
-        select format('schedule %s ran %s times at %s', schedule, count(*), at) from tick group by schedule, at having count(*) > 1
+           where t.headers ? 'schedule'),
+        tick as (select at from run where schedule = 'tick')
+        select format('schedule %s ran %s times at %s', schedule, count(*), at) from run group by schedule, at having count(*) > 1
         union all
-        select format('schedule tick did not run at %s', s) from (
-          select generate_series(min(at), max(at), '1 s') as s from tick where schedule = 'tick') s
-         where not exists (select from tick where schedule = 'tick' and at = s)
+        -- (The last seconds may have come while the keeper was on its way.)
+        select format('schedule tick did not run at %s', s)
+          from generate_series($1::timestamptz, greatest($2::timestamptz - interval '6 s', (select max(at) from tick)), '1 s') s
+         where not exists (select from tick where at = s)
         union all
-        select 'schedule tick never ran' where not exists (select from tick where schedule = 'tick')";
-    client.column(sql, &[])
-}
-
-const HAS_AMCHECK: &str = "select exists (select from pg_available_extensions where name = 'amcheck')";
-
-/// Servers that do not come from Debian may be without amcheck: then tables and indexes are not looked at.
-pub fn install_amcheck(client: &mut Client) {
-    if client.value(HAS_AMCHECK, &[]) {
-        client.run("create extension amcheck");
-    } else {
-        println!("   this server has no amcheck");
-    }
+        select format('schedule tick ran at %s, but was there from %s to %s', at, $1, $2) from tick where at not between $1 and $2";
+    client.column(sql, &[&first, &end])
 }
 
 /// amcheck over all tables and b-trees.
-pub fn sound(client: &mut Client) -> Found {
+pub fn sound(server: &Server, client: &mut Client) -> Found {
     let mut found = Found::new();
-    if !client.value::<bool>(HAS_AMCHECK, &[]) {
+    if !server.offers("amcheck") {
         return found;
     }
+    client.run("create extension amcheck");
     let indexes: Vec<String> = client.column(
         "select c.oid::regclass::text from pg_class c join pg_am m on m.oid = c.relam
           where c.relnamespace = 'taskq'::regnamespace and c.relkind = 'i' and m.amname = 'btree' order by 1",

@@ -48,6 +48,7 @@ struct Transaction {
 struct Savepoint {
     name: String,
     next_call: u64,
+    calls: u32,
     held: Vec<Held>,
 }
 
@@ -129,7 +130,7 @@ impl Client {
     }
 
     fn finish_prepared(&mut self, connection: &mut postgres::Client) -> Result<(), Error> {
-        let sql = "select gid from pg_prepared_xacts where gid like $1";
+        let sql = "select gid from pg_prepared_xacts where gid like $1 order by gid";
         for row in connection.query(sql, &[&format!("soak-{}-%", self.number)])? {
             let gid: String = row.get(0);
             let Some(txn) = gid.rsplit('-').next().and_then(|txn| txn.parse().ok()) else { continue };
@@ -366,7 +367,8 @@ impl Client {
         if called == Called::Fine
             && let Some(open) = &mut self.transaction
         {
-            open.savepoints.push(Savepoint { name, next_call: self.last_call + 1, held: self.held.clone() });
+            let (next_call, calls, held) = (self.last_call + 1, open.calls, self.held.clone());
+            open.savepoints.push(Savepoint { name, next_call, calls, held });
         }
         called
     }
@@ -385,6 +387,10 @@ impl Client {
         let called = self.run(&format!("rollback to {0}; release {0}", savepoint.name));
         if called == Called::Fine {
             self.event(Event::Undo { txn, from: savepoint.next_call });
+            // What is undone holds no locks any more.
+            if let Some(open) = &mut self.transaction {
+                open.calls = savepoint.calls;
+            }
             let after = std::mem::replace(&mut self.held, savepoint.held);
             let new = after.into_iter().filter(|held| !self.held.iter().any(|old| old.token == held.token));
             self.stale.extend(new);

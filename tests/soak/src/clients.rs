@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use taskq_server_tests::{Random, pause};
+use taskq_server_tests::pause;
 
 pub type Events = Arc<Mutex<Vec<(u64, Event)>>>;
 
@@ -65,9 +65,11 @@ impl Clients {
         Process { number, generation, child, reader }
     }
 
-    pub fn any_pid(&self, random: &mut Random) -> Option<u32> {
-        let place = random.below(self.processes.len() as u64) as usize;
-        self.processes.get(place).map(|process| process.child.id())
+    /// The processes, beginning with this client's.
+    pub fn pids_from(&self, number: u64) -> impl Iterator<Item = u32> {
+        let (before, from): (Vec<_>, Vec<_>) =
+            self.processes.iter().partition(|process| process.number < number);
+        from.into_iter().chain(before).map(|process| process.child.id())
     }
 
     /// Starts those again that were killed; says of those that ended otherwise.

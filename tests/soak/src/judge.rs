@@ -34,7 +34,7 @@ pub fn errors(calls: &[Call], counts: &mut Counts) -> Found {
             "40001" => !call.level.is_empty() && call.level != "read committed",
             // only by a cancel: a statement that runs for so long hangs
             "57014" => message.contains("user request"),
-            // who deadlocked with whom is in the server's log
+            // who deadlocked with whom is in the server's log: `serverlog` looks at each
             "40P01" => true,
             _ => false,
         };

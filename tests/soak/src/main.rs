@@ -49,8 +49,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["short"] => {
-            let plans = (1..=SHORT_RUNS).map(|seed| plan(seed, 14));
-            runs(plans, Duration::MAX)
+            let plans = (1..=fault::ROUND).map(|seed| plan(seed, 14));
+            runs(plans, Duration::MAX, true)
         }
         ["long", minutes] => {
             let minutes: f64 = minutes.parse().expect("a number of minutes");
@@ -65,8 +65,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Of the stage in `make test`.
-const SHORT_RUNS: u64 = 3;
 /// Seconds of a run of the long soak.
 const LONG_RUN: u64 = 240;
 
@@ -78,7 +76,7 @@ fn long(time: Duration) -> ExitCode {
             ("g06", scope.spawn(|| keeper::restarts(20))),
             ("g20", scope.spawn(move || archive::broken(time.min(Duration::from_secs(600))))),
         ];
-        let mut code = runs((first..).map(|seed| plan(seed, LONG_RUN)), time);
+        let mut code = runs((first..).map(|seed| plan(seed, LONG_RUN)), time, true);
         for (name, case) in cases {
             let (said, found) =
                 case.join().unwrap_or_else(|_| (String::new(), vec!["it broke off".to_owned()]));
@@ -94,7 +92,7 @@ fn long(time: Duration) -> ExitCode {
 }
 
 fn seed_again(seed: &str, seconds: u64) -> ExitCode {
-    runs(std::iter::once(plan(seed.parse().expect("a seed"), seconds)), Duration::MAX)
+    runs(std::iter::once(plan(seed.parse().expect("a seed"), seconds)), Duration::MAX, false)
 }
 
 fn plan(seed: u64, seconds: u64) -> Plan {
@@ -128,8 +126,8 @@ fn client(host: &str, number: u64, generation: u64, seed: u64) {
     client.settle();
 }
 
-/// Runs one plan after the other, and sums up.
-fn runs(plans: impl Iterator<Item = Plan>, time: Duration) -> ExitCode {
+/// Runs one plan after the other, and sums up. If they are to have every kind of fault, none may be missing.
+fn runs(plans: impl Iterator<Item = Plan>, time: Duration, every_kind: bool) -> ExitCode {
     let begin = Instant::now();
     let keep = std::env::var_os("TASKQ_SOAK_KEEP").map_or_else(std::env::temp_dir, PathBuf::from);
     let mut sum = Sum::default();
@@ -141,7 +139,13 @@ fn runs(plans: impl Iterator<Item = Plan>, time: Duration) -> ExitCode {
         }
     }
     sum.print(begin.elapsed());
-    if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let missing: Vec<&str> = fault::kinds().filter(|kind| !sum.faults.contains_key(kind)).collect();
+    if every_kind && !missing.is_empty() {
+        println!("   [NOT OK] no run had: {}", missing.join(", "));
+    } else if every_kind {
+        println!("   [ok] each kind of fault has come");
+    }
+    if sum.failed == 0 && (missing.is_empty() || !every_kind) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[derive(Default)]

@@ -68,12 +68,11 @@ const SETUP: &str = r#"
 pub fn run(plan: &Plan, keep: &Path) -> Report {
     let server = Server::start("soak", SETTINGS);
     server.empty_database("soak").connect().run(SETUP);
-    after::install_amcheck(&mut server.connect("soak"));
     let config = server.config("soak");
     let events = Events::default();
     let found = Mutex::new(Found::new());
     let (over, looks) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut faults = Faults::new(&server, config.clone(), Random::new(plan.seed));
+    let mut faults = Faults::new(&server, config.clone(), plan.seed, plan.clients);
     thread::scope(|scope| {
         scope.spawn(|| watch::watch(&config, &over, &looks, &found));
         let outcome = unbroken(|| storm(plan, &server, &mut faults, &events, &found));
@@ -137,15 +136,14 @@ fn storm(plan: &Plan, server: &Server, faults: &mut Faults, events: &Events, fou
     let every = plan.crash_every.as_millis() as u64;
     let mut next_crash = begin + Duration::from_millis(every / 2 + random.below(every / 2));
     // On a busy machine it takes longer until enough has happened.
-    let enough = |faults: &Faults| locked(events).len() > ENOUGH_EVENTS && faults.crashes() > 0;
+    let enough = |faults: &Faults| locked(events).len() > ENOUGH_EVENTS && faults.enough();
     while begin.elapsed() < plan.time || (begin.elapsed() < plan.time * 4 && !enough(faults)) {
         pause(0.05 + random.below(60) as f64 / 100.0);
         faults.go_on(false);
         locked(found).extend(clients.restart_killed());
         if Instant::now() < next_crash {
             faults.small(&mut clients);
-        } else {
-            faults.crash();
+        } else if faults.crash() {
             next_crash = Instant::now() + Duration::from_millis(every * 2 / 3 + random.below(every * 2 / 3));
         }
     }
@@ -169,7 +167,7 @@ fn quiesce(server: &Server, config: &Config, events: &Events, found: &mut Found)
     }
     found.extend(after::left_behind(&mut client));
     found.extend(after::figures(&mut client));
-    client.run("select taskq.unschedule(name) from taskq.schedules");
+    let ticks = after::unschedule(&mut client, found);
     client.run("select taskq.resume(queue) from taskq.queues where paused_at is not null");
     let sink = events.clone();
     let mut drain =
@@ -193,8 +191,8 @@ fn quiesce(server: &Server, config: &Config, events: &Events, found: &mut Found)
     found.extend(after::all_free(&mut client));
     found.extend(after::left_behind(&mut client));
     found.extend(after::effects(&mut client));
-    found.extend(after::occurrences(&mut client));
-    found.extend(after::sound(&mut client));
+    found.extend(after::occurrences(&mut client, ticks));
+    found.extend(after::sound(server, &mut client));
     let sql = "select 'task', id, payload ->> 'mark', task_type, state from taskq.task
                union all select 'dead_letter', id, payload ->> 'mark', task_type, 'dead' from taskq.dead_letter
                union all select 'done', id, payload ->> 'mark', task_type, state from taskq.done

@@ -1,14 +1,17 @@
 //! What the server's log may say: of faults that we made, nothing else.
 
 use crate::history::Call;
+use crate::journal::{Outcome, Time};
 use crate::judge::Found;
-use std::collections::HashMap;
 
 /// The prefix of each line: time, process, SQLSTATE, and what kind of process it is.
 pub const PREFIX: &str = "log_line_prefix = '%n [%p] %e %b: '";
 
+/// What the log's clock of milliseconds may differ from that of the journal, and a bit.
+const SLACK: Time = 5_000;
+
 struct Line<'a> {
-    at: f64,
+    at: Time,
     pid: i32,
     code: &'a str,
     backend: &'a str,
@@ -22,7 +25,8 @@ fn parse(line: &str) -> Option<Line<'_>> {
     let (code, rest) = rest.split_once(' ')?;
     let (backend, rest) = rest.split_once(": ")?;
     let (level, text) = rest.split_once(":  ")?;
-    Some(Line { at: at.parse().ok()?, pid: pid.parse().ok()?, code, backend, level, text })
+    let at = (at.parse::<f64>().ok()? * 1e6) as Time;
+    Some(Line { at, pid: pid.parse().ok()?, code, backend, level, text })
 }
 
 /// Errors that our faults cause, and those that clients have been told of (which `judge` looks at).
@@ -33,10 +37,8 @@ const OF_CLIENTS: &[&str] = &[
 
 pub fn check(log: &str, calls: &[Call]) -> Found {
     let mut found = Found::new();
-    let mut busy: HashMap<i32, Vec<&Call>> = HashMap::new();
-    for call in calls {
-        busy.entry(call.pid).or_default().push(call);
-    }
+    // processes that were told of a deadlock, and when
+    let mut victims: Vec<(i32, Time)> = Vec::new();
     let lines: Vec<&str> = log.lines().collect();
     for (number, text) in lines.iter().enumerate() {
         let Some(line) = parse(text) else { continue };
@@ -52,7 +54,8 @@ pub fn check(log: &str, calls: &[Call]) -> Found {
             }
             "WARNING" | "ERROR" | "FATAL" => {
                 if line.code == "40P01" {
-                    found.extend(deadlock(&line, &lines[number + 1..], &busy));
+                    victims.push((line.pid, line.at));
+                    found.extend(deadlock(&line, &lines[number + 1..], calls));
                 } else if !allowed(&line) {
                     found.push(format!("server log: {text}"));
                 }
@@ -63,6 +66,7 @@ pub fn check(log: &str, calls: &[Call]) -> Found {
             _ => {}
         }
     }
+    found.extend(unknown_deadlocks(&victims, calls));
     found
 }
 
@@ -76,35 +80,127 @@ fn allowed(line: &Line) -> bool {
     }
 }
 
-/// A deadlock is documented where one of its sessions had called a verb in its transaction before, and so
-/// held locks.
-fn deadlock(line: &Line, following: &[&str], busy: &HashMap<i32, Vec<&Call>>) -> Found {
-    // DETAIL:  Process 1 waits for ShareLock on transaction 2; blocked by process 3.
-    let detail: Vec<&&str> =
-        following.iter().take(12).take_while(|text| !text.contains("STATEMENT:")).collect();
-    let at = (line.at * 1e6) as i64;
-    let mut pids: Vec<i32> = vec![line.pid];
-    for text in &detail {
-        for word in ["Process ", "blocked by process "] {
-            if let Some((_, rest)) = text.split_once(word) {
-                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-                pids.extend(digits.parse::<i32>());
-            }
-        }
+/// A deadlock is documented where a transaction of several verbs took part, which held locks of the earlier ones.
+/// Nobody but clients may be in one, the keeper least of all.
+fn deadlock(line: &Line, following: &[&str], calls: &[Call]) -> Found {
+    let detail = following.iter().take_while(|text| text.contains("DETAIL:  ") || text.starts_with('\t'));
+    let detail: Vec<&str> = detail.map(|text| text.trim()).collect();
+    let mut circle: Vec<i32> = detail.iter().flat_map(|text| waiters(text)).chain([line.pid]).collect();
+    circle.sort_unstable();
+    circle.dedup();
+    let (mut several, mut strange, mut members) = (false, false, Vec::new());
+    for pid in circle {
+        let call = in_flight(calls, pid, line.at);
+        several |= call.is_some_and(|call| call.earlier > 0);
+        strange |= call.is_none();
+        members.push(
+            call.map_or(format!("process {pid}, which is no client's or called nothing then"), |call| {
+                format!("process {pid}: {}, after {} others", call.name(), call.earlier)
+            }),
+        );
     }
-    let held_locks = pids.iter().any(|pid| {
-        let calls = busy.get(pid).map_or(&[][..], Vec::as_slice);
-        calls.iter().any(|call| {
-            call.earlier > 0 && call.before <= at + 1_000_000 && call.after.saturating_add(1_000_000) >= at
-        })
-    });
-    if held_locks {
+    if several && !strange {
         return Found::new();
     }
-    let detail: Vec<String> = detail.iter().map(|text| text.trim().to_owned()).collect();
-    vec![format!(
-        "a deadlock of calls that each were alone in their transaction: {} {}",
-        line.text,
-        detail.join(" | ")
-    )]
+    let what = if strange { "which not only clients took part in" } else { "of calls that each were alone" };
+    vec![format!("a deadlock {what}: {} | {}", members.join(" | "), detail.join(" | "))]
+}
+
+/// Who waits for whom, in a line of the circle: `Process 1 waits for ShareLock on transaction 2; blocked by process 3.`
+/// (The lines with what each of them called are others.)
+fn waiters(text: &str) -> Vec<i32> {
+    let number = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
+    let pair = text.split_once("Process ").and_then(|(_, rest)| {
+        let (_, blocker) = rest.split_once("; blocked by process ")?;
+        rest.contains(" waits for ").then_some([number(rest)?, number(blocker)?])
+    });
+    pair.map_or(Vec::new(), Vec::from)
+}
+
+/// The call that a process was in at that moment.
+fn in_flight(calls: &[Call], pid: i32, at: Time) -> Option<&Call> {
+    let distance = |call: &Call| (call.before - at).max(at - call.after).max(0);
+    let of_process = calls.iter().filter(|call| call.pid == pid && distance(call) <= SLACK);
+    of_process.min_by_key(|call| distance(call))
+}
+
+/// What a client was told of is in the log, where its circle was looked at.
+fn unknown_deadlocks(victims: &[(i32, Time)], calls: &[Call]) -> Found {
+    let told = calls
+        .iter()
+        .filter(|call| matches!(&call.outcome, Some(Outcome::Error { code, .. }) if code == "40P01"));
+    let unknown = told.filter(|call| {
+        let during = call.before - SLACK..=call.after + SLACK;
+        !victims.iter().any(|(pid, at)| *pid == call.pid && during.contains(at))
+    });
+    unknown.map(|call| format!("{}: 40P01, of which the server's log does not tell", call.name())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Fate;
+
+    /// A call of a process, from and to so many milliseconds after the deadlock; refused with this code.
+    fn call(pid: i32, earlier: u32, from: Time, to: Time, code: &str) -> Call {
+        let at = 1_796_004_000_123_000;
+        let error = Outcome::Error { code: code.to_owned(), message: String::new() };
+        Call {
+            client: 1,
+            pid,
+            txn: 1,
+            level: String::new(),
+            earlier,
+            verb: "cancel".to_owned(),
+            before: at + from * 1000,
+            after: at + to * 1000,
+            wants: Vec::new(),
+            outcome: (!code.is_empty()).then_some(error),
+            fate: Fate::RolledBack,
+            settled: at,
+        }
+    }
+
+    const LOG: &str = "\
+1796004000.000 [90] 00000 checkpointer: LOG:  checkpoint complete
+1796004000.123 [11] 40P01 client backend: ERROR:  deadlock detected
+1796004000.123 [11] 40P01 client backend: DETAIL:  Process 11 waits for ShareLock on transaction 5; blocked by process 12.
+\tProcess 12 waits for ShareLock on transaction 4; blocked by process 11.
+\tProcess 11: select taskq.cancel(1)
+\tProcess 12: select taskq.cancel(2) -- Process 13 waits for nobody
+1796004000.123 [11] 40P01 client backend: HINT:  See server log for query details.
+1796004000.123 [11] 40P01 client backend: STATEMENT:  select taskq.cancel(1)
+";
+
+    #[test]
+    fn a_deadlock_is_fine_only_if_a_call_in_it_was_not_the_first_of_its_transaction() {
+        let victim = || call(11, 0, -201, 1, "40P01");
+        assert_eq!(check(LOG, &[victim(), call(12, 2, -300, 40, "")]), Found::new());
+        let found = check(LOG, &[victim(), call(12, 0, -300, 40, "")]);
+        assert!(
+            found.len() == 1 && found[0].starts_with("a deadlock of calls that each were alone"),
+            "{found:?}"
+        );
+        // Others that these processes called shortly before and after do not count.
+        let around = [call(12, 1, -320, -301, ""), call(12, 0, -300, 40, ""), call(12, 3, 41, 60, "")];
+        let around = around.into_iter().chain([call(11, 4, -240, -210, ""), victim(), call(11, 5, 2, 9, "")]);
+        assert_eq!(check(LOG, &around.collect::<Vec<_>>()).len(), 1);
+    }
+
+    #[test]
+    fn a_keeper_in_a_deadlock_is_always_found() {
+        let several = call(11, 2, -201, 1, "40P01");
+        let found = check(LOG, &[several, call(12, 1, -9000, -8000, "")]);
+        assert!(found.len() == 1 && found[0].contains("process 12, which is no client's"), "{found:?}");
+        let keeper = LOG.replace("client backend", "taskq keeper");
+        assert_eq!(check(&keeper, &[call(12, 2, -300, 40, "")]).len(), 1);
+    }
+
+    #[test]
+    fn a_deadlock_that_the_log_does_not_tell_of_is_found() {
+        let calls =
+            [call(11, 0, -201, 1, "40P01"), call(12, 2, -300, 40, ""), call(12, 2, 300, 540, "40P01")];
+        let found = check(LOG, &calls);
+        assert!(found.len() == 1 && found[0].contains("does not tell"), "{found:?}");
+    }
 }

@@ -204,13 +204,13 @@ impl Client {
         self.call("complete", lease(id, token), sql, &[&id, &token], |_, _| ended(id, token, "succeeded"))
     }
 
-    /// As the README shows it: the effect, once() and complete() in one transaction.
+    /// As the README shows it: the effect, once() and complete() in one transaction. The result says so.
     fn complete_with_effect(&mut self, held: Held) -> Called {
         let Held { id, token } = held;
         // one statement, so that it is one transaction wherever it is called
         let sql = "with guard as materialized (select taskq.once('effect', $1::bigint::text) as first),
                         made as (insert into effect select $1, $2 from guard where first)
-                   select taskq.complete($1, $2) from guard";
+                   select taskq.complete($1, $2, jsonb_build_object('effect', $2::bigint)) from guard";
         self.call("complete", lease(id, token), sql, &[&id, &token], |_, _| ended(id, token, "succeeded"))
     }
 
