@@ -16,7 +16,7 @@ mod server;
 mod session;
 mod wait;
 
-pub use fill::fill;
+pub use fill::{everything, fill};
 pub use life::{Arrival, Finding, Life, Run, Task, USUAL};
 pub use process::{anonymous_memory, cpu_seconds, peak_memory, signal, stop_asleep};
 pub use random::Random;
