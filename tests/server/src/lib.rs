@@ -10,6 +10,7 @@
 //! sets a limit itself, the quickest of several times counts.
 
 mod fill;
+mod idle;
 mod life;
 mod process;
 mod random;
@@ -18,6 +19,7 @@ mod session;
 mod wait;
 
 pub use fill::{everything, fill};
+pub use idle::{watch_idle, watch_signalled};
 pub use life::{Arrival, Finding, Life, Run, Task, USUAL};
 pub use process::{anonymous_memory, cpu_seconds, peak_memory, signal, stop_asleep};
 pub use random::Random;
