@@ -19,7 +19,7 @@ select taskq.extend(3, (select t.token from taskq.task t where t.id = 3), '2 day
 select taskq.enqueue('limited', jsonb_build_object('n', n), queue => 'limited') from generate_series(1, 5) n;
 select id, token from taskq.claim(5, array['limited'], 'w2', '1 day') order by id;
 select taskq.enqueue('grouped', jsonb_build_object('n', n), queue => 'groups', group_key => 'customer 1') from generate_series(1, 3) n;
-select id, token from taskq.claim(1, array['groups'], 'w3', '1 day');
+select id, token from taskq.claim(3, array['groups'], 'w3', '1 day');
 select taskq.enqueue('mail.welcome', jsonb_build_object('n', n), unique_key => 'k' || n, priority => n) from generate_series(1, 8) n;
 select f.state from taskq.claim(3, array['mail']) c, taskq.fail(c.id, c.token, '550 no such mailbox', retry => false) f;
 select f.state from taskq.claim(1, array['mail']) c, taskq.fail(c.id, c.token, 'timeout', '1 day') f;

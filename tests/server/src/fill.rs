@@ -10,3 +10,15 @@ pub fn fill(client: &mut Client) {
         client.run(statement);
     }
 }
+
+/// All rows of all tables of the extension that a dump takes along, and where its sequences are, as text.
+pub fn everything(client: &mut Client) -> Vec<String> {
+    let queries: Vec<String> = client.column(
+        "select format('select %L || (%s) from %s r order by 1', t::regclass || ' ',
+                       case c.relkind when 'S' then 'r.last_value || '' '' || r.is_called' else 'r::text' end, t::regclass)
+           from pg_extension e, unnest(e.extconfig) t join pg_class c on c.oid = t
+          where e.extname = 'taskq' and not c.relispartition",
+        &[],
+    );
+    queries.iter().flat_map(|query| client.column::<String>(query, &[])).collect()
+}

@@ -98,7 +98,11 @@ pub fn peak_memory(pid: i32) -> u64 {
 }
 
 fn memory(pid: i32, what: &str) -> u64 {
+    from_status(pid, what) * 1024
+}
+
+pub fn from_status(pid: i32, what: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
     let line = status.lines().find(|line| line.starts_with(what)).expect(what);
-    line.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("kilobytes") * 1024
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
 }

@@ -12,6 +12,11 @@ pub fn eventually(what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The shortest of so many times: a machine that is busy with something else does not draw out each of them.
+pub fn quickest(times: u32, measure: impl FnMut() -> Duration) -> Duration {
+    std::iter::repeat_with(measure).take(times as usize).min().expect("a time")
+}
+
 pub fn pause(seconds: f64) {
     sleep(Duration::from_secs_f64(seconds));
 }

@@ -2,16 +2,7 @@
 
 use postgres::Client;
 use std::process::Command;
-use taskq_server_tests::{Server, Session, eventually, pause, sqlstate};
-
-/// All rows of all tables that hold tasks, and the settings, keys and grants, as text.
-const EVERYTHING: &str = "
-    select 'task ' || t::text from taskq.task t union all select 'dead ' || d::text from taskq.dead_letter d
-    union all select 'done ' || f::text from taskq.done f union all select 'archive ' || a::text from taskq.archive a
-    union all select 'key ' || k::text from taskq.unique_key k union all select 'once ' || o::text from taskq.once_key o
-    union all select 'queue ' || q::text from taskq.queue q union all select 'type ' || y::text from taskq.task_type y
-    union all select 'grant ' || g::text from taskq.granted_part g union all select 'alert ' || l::text from taskq.alert l
-    order by 1";
+use taskq_server_tests::{Server, Session, eventually, everything, fill, pause, sqlstate};
 
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().expect("a program");
@@ -36,6 +27,13 @@ fn assert_same(before: &[String], after: &[String]) {
     let missing: Vec<_> = before.iter().filter(|row| !after.contains(row)).collect();
     let added: Vec<_> = after.iter().filter(|row| !before.contains(row)).collect();
     assert!(missing.is_empty() && added.is_empty(), "missing {missing:#?}, added {added:#?}");
+}
+
+/// Without what a keeper goes on writing.
+fn but_samples(rows: Vec<String>) -> Vec<String> {
+    rows.into_iter()
+        .filter(|row| !row.starts_with("taskq.sample ") && !row.starts_with("taskq.load "))
+        .collect()
 }
 
 #[test]
@@ -86,7 +84,7 @@ fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
                               union all select id from taskq.done union all select id from taskq.archive) i",
         &[],
     );
-    let all = client.column::<String>(EVERYTHING, &[]);
+    let all = but_samples(everything(&mut client));
     let file = server.data().with_file_name("dump");
     succeeds(server.program("pg_dump").args(["-Fc", "-d", "old", "-f"]).arg(&file));
 
@@ -94,9 +92,9 @@ fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     let restored = server.empty_database("at_once");
     succeeds(server.program("pg_restore").args(["--single-transaction", "-d", "at_once"]).arg(&file));
     let mut new = restored.connect();
-    assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
+    assert_same(&all, &but_samples(everything(&mut new)));
     eventually("the copy has a keeper", 60, || new.healthy("duty recover"));
-    assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
+    assert_same(&all, &but_samples(everything(&mut new)));
     drop(new);
 
     // Table by table, with the keeper kept out meanwhile.
@@ -105,7 +103,7 @@ fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     succeeds(server.program("pg_restore").args(["--exit-on-error", "-d", "new"]).arg(&file));
     let mut new = restored.connect();
     assert_eq!(counts(&mut new), before);
-    assert_same(&all, &new.column::<String>(EVERYTHING, &[]));
+    assert_same(&all, &but_samples(everything(&mut new)));
     new.run("alter database new reset taskq.keeper");
     drop((client, new));
     server.restart();
@@ -141,6 +139,147 @@ fn g14_a_restored_dump_has_every_task_in_its_state_and_goes_on() {
     assert_eq!(claimed.len(), 655 + 40 + 50 + 2);
 }
 
+/// Dumps a database with these options, and restores it into a new one, where nobody is at work yet.
+fn copied(server: &Server, name: &str, dump: &[&str], restore: &[&str]) -> Client {
+    let file = server.data().with_file_name(name);
+    succeeds(server.program("pg_dump").args(dump).args(["-d", "origin", "-f"]).arg(&file));
+    let copy = server.empty_database(name);
+    server.connect("postgres").run(&format!("alter database {name} set taskq.keeper = off"));
+    let (program, options): (_, &[&str]) = match dump[0] {
+        "-Fc" => ("pg_restore", &["--exit-on-error"]),
+        _ => ("psql", &["-qX", "-v", "ON_ERROR_STOP=1", "-f"]),
+    };
+    succeeds(server.program(program).args(["-d", name]).args(restore).args(options).arg(&file));
+    copy.connect()
+}
+
+/// Tables, indexes, sequences and views of the extension and its days, and which are its members.
+const RELATIONS: &str = "
+    select format('%s %s %s', c.relkind, c.oid::regclass, exists (
+             select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'))
+      from pg_class c where c.relnamespace = 'taskq'::regnamespace order by 1";
+
+/// Claims all that these queues give, and completes it. Returns the ids.
+fn finish(client: &mut Client, queues: &str) -> Vec<i64> {
+    let sql = format!("select id, token from taskq.claim(1000, {queues})");
+    let tasks: Vec<(i64, i64)> =
+        client.query(&sql, &[]).expect("claim").iter().map(|row| (row.get(0), row.get(1))).collect();
+    for (id, token) in &tasks {
+        client.complete(*id, *token).expect("complete");
+    }
+    tasks.into_iter().map(|(id, _)| id).collect()
+}
+
+/// Groups and limits hold from the first claim on; slots and turns go to the next ones.
+fn assert_limits_hold(client: &mut Client) {
+    let parked: Vec<i64> = client.column("select id from taskq.parked order by id", &[]);
+    assert_eq!(parked.len(), 2);
+    assert_eq!(client.value::<i64>("select count(*) from taskq.tasks where state = 'blocked'", &[]), 2);
+    for queue in ["groups", "limited", "held"] {
+        assert_eq!(finish(client, &format!("array['{queue}']")), [0; 0], "{queue}");
+    }
+    let end_one = "select taskq.complete(t.id, t.token) from
+                     (select id, token from taskq.task where queue = $1 and state = 'running' order by id limit 1) t";
+    client.query(end_one, &[&"groups"]).expect("complete");
+    // One after the other, in their order.
+    for id in parked {
+        assert_eq!(finish(client, "array['groups']"), [id]);
+    }
+    client.query(end_one, &[&"limited"]).expect("complete");
+    for _ in 0..3 {
+        assert_eq!(finish(client, "array['limited']").len(), 1, "one of two slots is free");
+    }
+    assert_eq!(finish(client, "array['groups', 'limited']"), [0; 0]);
+}
+
+/// The leases, the cancel request, keys and settings are those of the original.
+fn assert_state_holds(client: &mut Client) {
+    let token = |client: &mut Client, id: i64| -> i64 {
+        client.value("select token from taskq.task where id = $1", &[&id])
+    };
+    let asked = token(client, 2);
+    assert!(client.value::<bool>("select cancel_requested from taskq.extend(2, $1)", &[&asked]));
+    assert_eq!(client.value::<String>("select state from taskq.fail(2, $1)", &[&asked]), "cancelled");
+    // (The lease of two days.)
+    let kept = token(client, 3);
+    assert_eq!(sqlstate(client.complete(3, kept + 1)), "TQ001");
+    client.complete(3, kept).expect("the old token");
+    assert!(!client.value::<bool>("select taskq.once('welcome', 'seen')", &[]));
+    assert_eq!(client.value::<i64>("select taskq.enqueue('kept', unique_key => 'lease 3')", &[]), 5);
+    assert_eq!(client.value::<i64>("select redriven from taskq.redrive('mail')", &[]), 3);
+    client.run("select taskq.resume('held'); set role copy_web; select taskq.enqueue('t'); reset role");
+    // The keeper takes back what ends.
+    let ends = token(client, 5);
+    client.query("select * from taskq.extend(5, $1, '0.1 s')", &[&ends]).expect("extend");
+    eventually("the keeper has taken back what ended", 60, || {
+        client.value("select count(*) = 1 from taskq.tasks where id = 5 and state = 'ready' and last_error = 'lease expired'", &[])
+    });
+}
+
+#[test]
+fn g14_every_format_brings_back_every_row_and_the_copy_runs_dry() {
+    let server = Server::start("formats", &[]);
+    server.connect("postgres").run("create role copy_web; create role copy_worker");
+    let database = server.empty_database("origin");
+    server.connect("postgres").run("alter database origin set taskq.keeper = off");
+    let mut client = database.connect();
+    client.run(
+        "create extension taskq; select taskq.grant_producer('copy_web'), taskq.grant_worker('copy_worker')",
+    );
+    fill(&mut client);
+    client.run("set taskq.test_clock = '+ 15 s'; select taskq._run_duty('sample'); reset taskq.test_clock");
+    let (all, relations) = (everything(&mut client), client.column::<String>(RELATIONS, &[]));
+    // None of these tables is empty: what is lost would be seen. (No task has come into the other ones.)
+    for table in "queue task_type task unique_key once_key group_turn parked dead_letter done archive sample load schedule
+                  alert granted_part task_id_seq alert_id_seq"
+        .split_whitespace()
+    {
+        assert!(all.iter().any(|row| row.starts_with(&format!("taskq.{table} "))), "{table} is empty");
+    }
+    let ids = "select id from taskq.task union all select id from taskq.dead_letter
+               union all select id from taskq.done union all select id from taskq.archive order by id";
+    let known: Vec<i64> = client.column(ids, &[]);
+    let at_once = &["--single-transaction"][..];
+    for (name, dump, restore) in [
+        ("custom", &["-Fc"][..], at_once),
+        ("tables", &["-Fc"], &[]),
+        ("plain", &["-Fp"], at_once),
+        ("inserts", &["-Fp", "--inserts"], &[]),
+    ] {
+        let mut copy = copied(&server, name, dump, restore);
+        assert_same(&all, &everything(&mut copy));
+        assert_same(&relations, &copy.column::<String>(RELATIONS, &[]));
+        if restore.is_empty() {
+            // Limits came back before the tasks that run.
+            copy.run("call taskq.maintain()");
+        }
+        assert_limits_hold(&mut copy);
+        copy.run(&format!("alter database {name} reset taskq.keeper"));
+        eventually("the copy has a keeper", 60, || copy.healthy("keeper running"));
+        assert_state_holds(&mut copy);
+        // A day and an hour later all leases are over, all is due, and the schedule's day has come.
+        copy.run("set taskq.test_clock = '+ 25 hours'");
+        eventually("all tasks are done", 60, || {
+            copy.run("call taskq.maintain()");
+            finish(&mut copy, "null");
+            copy.value("select count(*) = 0 from taskq.task", &[])
+        });
+        let now: Vec<i64> = copy.column(ids, &[]);
+        assert!(now.windows(2).all(|two| two[0] < two[1]), "each task is there once: {now:?}");
+        // Those that were there, one more that was enqueued, and what the schedule has brought.
+        assert!(known.iter().all(|id| now.contains(id)), "{known:?} became {now:?}");
+        let reports: i64 =
+            copy.value("select count(*) from taskq.done where task_type = 'report.daily'", &[]);
+        assert!(reports > 0, "the schedule has come with the copy");
+        assert_eq!(now.len() as i64, known.len() as i64 + 1 + reports, "{known:?} became {now:?}");
+        let left = "select count(*) from (select from taskq.parked union all select from taskq.dead_letter
+                      union all select from taskq.unique_key where not let_go
+                      union all select from taskq.group_turn where task_id is not null
+                      union all select from taskq.slot where task_id is not null) l";
+        assert_eq!(copy.value::<i64>(left, &[]), 0);
+    }
+}
+
 #[test]
 fn g13_plain_and_schema_only_dumps_restore_too() {
     let server = Server::start("dump2", &["taskq.keeper = off"]);
@@ -169,7 +308,14 @@ fn g13_plain_and_schema_only_dumps_restore_too() {
          select s.oid::regclass::text from pg_class s join pg_depend d on d.objid = s.oid and d.deptype in ('a', 'i')
                  join pg_class t on t.oid = d.refobjid
           where s.relnamespace = 'taskq'::regnamespace and s.relkind = 'S'
-            and exists (select from member m where m.objid = s.oid) <> exists (select from member m where m.objid = t.oid)",
+            and exists (select from member m where m.objid = s.oid) <> exists (select from member m where m.objid = t.oid)
+         union all
+         select x.oid::regclass::text from pg_index i join pg_class x on x.oid = i.indexrelid join pg_class t on t.oid = i.indrelid
+          where t.relnamespace = 'taskq'::regnamespace
+            and (exists (select from member m where m.objid = x.oid) and not exists (select from member m where m.objid = t.oid)
+                 or not exists (select from pg_depend d left join pg_constraint k on d.refclassid = 'pg_constraint'::regclass and k.oid = d.refobjid
+                                 where d.classid = 'pg_class'::regclass and d.objid = x.oid and d.deptype in ('a', 'i')
+                                   and coalesce(k.conrelid, d.refobjid) = t.oid))",
         &[],
     );
     assert_eq!(halves, [""; 0]);

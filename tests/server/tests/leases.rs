@@ -1,6 +1,7 @@
 //! A lease keeps its task while its worker is heard of, and not longer: the keeper takes back what has ended.
 
 use postgres::Client;
+use std::time::{Duration, Instant};
 use taskq_server_tests::{Session, Shared, eventually, pause, sqlstate};
 
 static SERVER: Shared = Shared::new("leases", &[]);
@@ -73,23 +74,28 @@ fn b05_a_heartbeat_at_a_fraction_of_the_lease_keeps_the_task() {
     let database = SERVER.database("heartbeat");
     let mut client = database.connect();
     wait_for_keeper(&mut client);
+    let mut others: Vec<Client> = (0..4).map(|_| database.connect()).collect();
     client.run("select taskq.enqueue('t')");
     let (id, token): (i64, i64) = {
         let row = client.query_one("select id, token from taskq.claim(1, lease => '5 s')", &[]).unwrap();
         (row.get(0), row.get(1))
     };
-    let mut others: Vec<Client> = (0..4).map(|_| database.connect()).collect();
-    // At first the keeper alone looks, for more than two leases: it remembers when those end that it has seen, and must
-    // look again then. (A round by hand looks for itself, and the keeper sees none of them.)
-    for beat in 0..36 {
-        client.query("select * from taskq.extend($1, $2, '5 s')", &[&id, &token]).expect("extend");
+    let begin = Instant::now();
+    let mut beats = 0;
+    while begin.elapsed() < Duration::from_secs(32) {
+        if begin.elapsed() > Duration::from_secs(2) * beats {
+            client.query("select * from taskq.extend($1, $2, '5 s')", &[&id, &token]).expect("extend");
+            beats += 1;
+        }
         for other in &mut others {
             assert_eq!(other.claim(5), [], "somebody else got the task");
         }
-        if beat >= 28 {
+        // At first the keeper alone looks, for more than two leases: it remembers when those end that it has seen, and
+        // must look again then. (A round by hand looks for itself, and the keeper sees none of them.)
+        if begin.elapsed() > Duration::from_secs(12) {
             others[0].run("call taskq.maintain()");
         }
-        pause(0.4);
+        pause(0.5);
     }
     assert_eq!(client.value::<i32>("select attempt from taskq.task", &[]), 1);
     client.complete(id, token).expect("complete");
@@ -101,9 +107,10 @@ fn b08_a_new_session_with_the_name_of_a_dead_worker_has_no_part_in_its_tasks() {
     let mut first = database.connect();
     wait_for_keeper(&mut first);
     first.run("select taskq.enqueue('t')");
-    let claim = "select id, token from taskq.claim(1, worker => 'pod-0', lease => '2 s')";
+    let claim =
+        "select id, token, lease_expires_at::text from taskq.claim(1, worker => 'pod-0', lease => '2 s')";
     let row = first.query_one(claim, &[]).unwrap();
-    let (id, token): (i64, i64) = (row.get(0), row.get(1));
+    let (id, token, end): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
     drop(first);
     let mut second = database.connect();
     second.run("set application_name = 'pod-0'");
@@ -129,5 +136,10 @@ fn b08_a_new_session_with_the_name_of_a_dead_worker_has_no_part_in_its_tasks() {
         second.value::<String>("select state from taskq.status($1)", &[&id]) == "ready"
     });
     assert!(beats > 1, "the lease was held until its end");
+    let late =
+        "select extract(epoch from (errors -> 0 ->> 'at')::timestamptz - $2::text::timestamptz)::float8
+                  from taskq.task where id = $1";
+    let late: f64 = second.value(late, &[&id, &end]);
+    assert!((0.0..5.0).contains(&late), "it was taken back {late} s after its lease was over");
     assert_eq!(sqlstate(second.complete(id, token)), "TQ001");
 }

@@ -3,17 +3,23 @@
 
 use postgres::Client;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 use taskq_server_tests::{Database, Random, Server, Session, Shared, eventually, pause};
 
 static SERVER: Shared = Shared::new("maintenance", &["taskq.keeper = off", "max_prepared_transactions = 5"]);
 
+/// A session that fails if it has to wait for a lock. A step of the archive holds its locks for 100 ms.
+fn impatient(database: &Database) -> Client {
+    let mut client = database.connect();
+    client.run("set lock_timeout = '1 s'");
+    client
+}
+
 /// Completes tasks until told to stop; says how many. No verb may fail.
 fn work(database: &Database, stop: &AtomicBool) -> i64 {
-    let mut client = database.connect();
-    // A step of the archive holds its locks for 100 ms; on a busy machine it may not have the processor then.
-    client.run("set lock_timeout = '5 s'");
+    let mut client = impatient(database);
     let mut completed = 0;
     while !stop.load(Ordering::Relaxed) {
         client.run("select taskq.enqueue('t', queue => 'short') from generate_series(1, 20)");
@@ -24,6 +30,18 @@ fn work(database: &Database, stop: &AtomicBool) -> i64 {
         );
     }
     completed
+}
+
+/// Looks at finished tasks, of today and of long ago, until told to stop; says how often.
+fn read(database: &Database, stop: &AtomicBool) -> i64 {
+    let mut client = impatient(database);
+    let mut looks = 0;
+    while !stop.load(Ordering::Relaxed) {
+        client.run("select from taskq.finished limit 100");
+        client.run("select s.state from generate_series(1, 20) n, taskq.status(n) s");
+        looks += 1;
+    }
+    looks
 }
 
 /// Runs something again and again beside others until told to stop; says what it returned in all.
@@ -147,13 +165,16 @@ fn i06_days_come_and_go_under_load_and_a_killed_round_leaves_nothing_broken() {
     let mut client = database.connect();
     client.run("select taskq.enqueue('old') from generate_series(1, 50)");
     let stop = AtomicBool::new(false);
-    let completed = AtomicI64::new(0);
+    let (completed, looks) = (AtomicI64::new(0), AtomicI64::new(0));
     let (mut rounds, mut killed) = (0, 0);
     let mut random = Random::new(Random::seed());
     thread::scope(|scope| {
         let stopping = StopAtEnd(&stop);
         for _ in 0..4 {
             scope.spawn(|| completed.fetch_add(work(&database, &stop), Ordering::Relaxed));
+        }
+        for _ in 0..2 {
+            scope.spawn(|| looks.fetch_add(read(&database, &stop), Ordering::Relaxed));
         }
         let mut killer = database.connect();
         for day in (0..90).step_by(2) {
@@ -182,6 +203,7 @@ fn i06_days_come_and_go_under_load_and_a_killed_round_leaves_nothing_broken() {
         drop(stopping);
     });
     assert!(rounds > 10 && killed > 0, "{rounds} rounds, {killed} killed");
+    assert!(looks.into_inner() > 10);
     // The next rounds mend whatever a killed one left.
     client.run("set taskq.test_clock = '+ 90 days'");
     eventually("nothing is left to do", 30, || client.value::<i64>("select taskq._duty_archive()", &[]) == 0);
@@ -201,45 +223,61 @@ fn i06_days_come_and_go_under_load_and_a_killed_round_leaves_nothing_broken() {
     assert_eq!(waits, 0);
 }
 
+/// What 32 sessions do with a queue that is new to all of them.
+fn first_use(session: usize) -> &'static str {
+    match session / 2 {
+        0 => "select from taskq.configure_queue($1, '{\"lease\": \"1 min\"}')",
+        1 => "select from taskq.configure_queue($1, '{\"retention\": \"1 day\"}')",
+        2 => "select from taskq.configure_queue($1, '{\"dead_letters_limit\": 9}')",
+        3 => "select from taskq.configure_queue($1, '{\"max_running\": 3}')",
+        4 => "select from taskq.configure_queue($1, '{\"rate\": \"5/second\"}')",
+        5 => "select taskq.pause($1)",
+        6 => "select taskq.resume($1)",
+        7 => "select taskq.purge('ready', $1)",
+        _ => "select taskq.enqueue('t', queue => $1)",
+    }
+}
+
 #[test]
-fn i07_thirty_two_sessions_use_200_new_queues_at_once() {
+fn i07_thirty_two_sessions_use_each_of_200_new_queues_at_the_same_moment() {
     let database = SERVER.database("i07");
     let mut client = database.connect();
     let relations = "select count(*) from pg_class where relnamespace = 'taskq'::regnamespace";
     let before: i64 = client.value(relations, &[]);
-    let purged = AtomicI64::new(0);
-    let seed = Random::seed();
+    let (purged, errors) = (AtomicI64::new(0), Mutex::new(Vec::new()));
+    let begin = Barrier::new(32);
     thread::scope(|scope| {
         for session in 0..32 {
-            let (database, purged) = (&database, &purged);
+            let (database, purged, errors, begin) = (&database, &purged, &errors, &begin);
             scope.spawn(move || {
                 let mut client = database.connect();
-                let mut random = Random::new(seed + session);
-                let first = random.below(200);
+                let sql = first_use(session);
                 for n in 0..200 {
-                    let queue = format!("queue {}", (first + n * 77) % 200);
-                    client.query("select taskq.enqueue('t', queue => $1)", &[&queue]).expect("enqueue");
-                    // Settings and operators come at the same time.
-                    let sql = match random.below(50) {
-                        0 => "select from taskq.configure_queue($1, '{\"lease\": \"1 min\"}')",
-                        1 => "select from taskq.configure_queue($1, '{\"dead_letters_limit\": 9}')",
-                        2 => "select taskq.pause($1)",
-                        3 => "select taskq.resume($1)",
-                        4 => {
-                            let gone: i64 = client.value("select taskq.purge('ready', $1)", &[&queue]);
-                            purged.fetch_add(gone, Ordering::Relaxed);
-                            continue;
+                    let queue = format!("queue {n}");
+                    // (Nobody may stay away from here, so an error is kept for later.)
+                    begin.wait();
+                    match client.query(sql, &[&queue]) {
+                        Ok(rows) if sql.contains("purge") => {
+                            purged.fetch_add(rows[0].get(0), Ordering::Relaxed);
                         }
-                        _ => continue,
-                    };
-                    client.query(sql, &[&queue]).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+                        Ok(_) => {}
+                        Err(error) => errors.lock().expect("lock").push(format!("{sql}: {error:?}")),
+                    }
                 }
             });
         }
     });
+    assert_eq!(errors.into_inner().expect("lock"), [""; 0]);
     let waiting: i64 = client.value("select count(*) from taskq.task", &[]);
-    assert_eq!(waiting + purged.into_inner(), 32 * 200);
-    assert!(client.value::<i64>("select count(*) from taskq.queue", &[]) > 100);
+    assert_eq!(waiting + purged.into_inner(), 16 * 200);
+    // One row each, and nobody's setting was lost.
+    let whole = "select count(*) from taskq.queue
+                  where lease = '1 min' and retention = '1 day' and dead_letters_limit = 9 and max_running = 3 and rate = '5/second'";
+    assert_eq!(client.value::<i64>(whole, &[]), 200);
+    assert_eq!(client.value::<i64>("select count(*) from taskq.queue", &[]), 200);
+    let made = "select (select count(*) from taskq.slot), (select count(*) from taskq.rate_token)";
+    let row = client.query_one(made, &[]).expect("counts");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (200 * 3, 200 * 5));
     assert_eq!(client.value::<i64>(relations, &[]), before, "no DDL");
 }
 
@@ -297,8 +335,12 @@ fn i05_every_table_is_frozen_in_time_while_transactions_go_by() {
 
 #[test]
 fn g20_a_broken_archive_stops_no_work_shows_in_health_and_is_logged_once_a_minute() {
-    let database = SERVER.database("g20");
+    let database = SERVER.empty_database("g20");
     let mut client = database.connect();
+    // (Its owner could lose no right if it stayed a superuser.)
+    client.run(
+        "create role keeps superuser in role pg_monitor; set role keeps; create extension taskq; reset role",
+    );
     let round = |client: &mut Client| client.value::<i64>("select taskq._run_duty('archive')", &[]);
     let advice = |client: &mut Client, check: &str| {
         client.value::<Option<String>>("select advice from taskq.health() where \"check\" = $1", &[&check])
@@ -317,6 +359,13 @@ fn g20_a_broken_archive_stops_no_work_shows_in_health_and_is_logged_once_a_minut
             (
                 "alter table taskq.archive rename to gone",
                 "alter table taskq.gone rename to archive",
+                "archive",
+                "taskq._archive_blockers()",
+            ),
+            // The owner of the extension, as whom the duty runs, has lost a right.
+            (
+                "alter role keeps nosuperuser; revoke insert on taskq.archive from keeps",
+                "alter role keeps superuser; grant insert on taskq.archive to keeps",
                 "archive",
                 "taskq._archive_blockers()",
             ),

@@ -1,27 +1,8 @@
 //! pg_upgrade to a newer PostgreSQL, whose programs TASKQ_TEST_NEWER names: everything is there
 //! afterwards, leases included, and goes on. `tests/run.sh` runs it in the stage `pg_upgrade`.
 
-use postgres::Client;
 use std::path::PathBuf;
-use taskq_server_tests::{Server, Session, Stop, eventually, fill, sqlstate};
-
-/// All rows of all tables of the extension that a dump takes along, as text.
-fn everything(client: &mut Client) -> Vec<String> {
-    // What the keeper does all the time is left out.
-    let tables: Vec<String> = client.column(
-        "select t::regclass::text from pg_extension e, unnest(e.extconfig) t join pg_class c on c.oid = t
-          where e.extname = 'taskq' and c.relkind in ('r', 'p')
-            and c.relname not in ('sample', 'duty', 'horizon') and not c.relispartition order by 1",
-        &[],
-    );
-    let mut rows = Vec::new();
-    for table in tables {
-        rows.extend(
-            client.column::<String>(&format!("select '{table} ' || r::text from {table} r order by 1"), &[]),
-        );
-    }
-    rows
-}
+use taskq_server_tests::{Server, Session, Stop, eventually, everything, fill, sqlstate};
 
 #[test]
 #[ignore = "needs a second server: stage pg_upgrade"]

@@ -5,7 +5,7 @@
 //! (`client`, `verbs`) and tell of each call before and after (`journal`), faults (`fault`), and an
 //! observer (`watch`). When the clients have ended it has all tasks done (`run`), and judges what each
 //! client was told (`history`, `judge`), what is there (`account`, `after`), and the server's log. Beside the
-//! long runs go the long forms of two cases (`keeper`, `archive`).
+//! long runs go the long forms of three cases (`keeper`, `archive`, `idle`).
 //!
 //!     soak short            some runs with fixed seeds
 //!     soak long MINUTES     runs with new seeds for so long
@@ -20,6 +20,7 @@ mod client;
 mod clients;
 mod fault;
 mod history;
+mod idle;
 mod journal;
 mod judge;
 mod keeper;
@@ -74,6 +75,7 @@ fn long(time: Duration) -> ExitCode {
     std::thread::scope(|scope| {
         let cases = [
             ("g06", scope.spawn(|| keeper::restarts(20))),
+            ("g11", scope.spawn(idle::quiet)),
             ("g20", scope.spawn(move || archive::broken(time.min(Duration::from_secs(600))))),
         ];
         let mut code = runs((first..).map(|seed| plan(seed, LONG_RUN)), time, true);
