@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 CLIENTS = 50
 TASKS = 20  # of each client, half of them one by one
-LIMIT, RATE, BURST = 20, 200, 50  # of the queue: so many at once; so many a second, and so many more
+LIMIT, RATE, BURST = 20, 100, 20  # of the queue: so many at once; so many a second, and so many more
 FORMS = ("ignore", "skip", "replace", "error")  # of on_conflict
 
 
