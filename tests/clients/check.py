@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import psycopg
+from psycopg.types.json import Jsonb
 
-from load import CLIENTS, TASKS, Load
+from load import BURST, CLIENTS, LIMIT, RATE, TASKS, Load
 from pooler import Pooler
 
 STATES = {  # what each program leaves: type, state, result, last error
@@ -76,11 +77,25 @@ def check_drivers(readme: str, folder: Path, pooler: Pooler) -> None:
                 drive(f"{name}, through PgBouncer", command, conn, pooler.environment("drivers"))
 
 
+def check_keys(conn: psycopg.Connection, load: Load) -> None:
+    """Of all clients with one key one got a new task; in each form the others were told what the form says."""
+    told, done = load.answers, load.done
+    good = [len(set(told[form])) == 1 and len(told[form]) == CLIENTS for form in ("ignore", "replace")]
+    good += [told["skip"].count(None) == CLIENTS - 1 and len(told["skip"]) == CLIENTS]
+    good += [len(told["error"]) == 1 and done["error TQ002"] == CLIENTS - 1]
+    holders = {answer for answers in told.values() for answer in answers if answer is not None}
+    kept = {task for task, in conn.execute("select id from taskq.task where queue = 'kept'")}
+    keys = {task for task, in conn.execute("select task_id from taskq.unique_key where task_type = 'k'")}
+    check("each key was given once, in all forms", all(good) and len(holders) == 4 and holders == kept == keys, good, told, kept, keys)
+
+
 def check_load(pooler: Pooler) -> None:
     with database("loaded") as conn:
         conn.execute("create table business (client int, n int)")
         conn.execute("create table effect (task bigint)")
         where = pooler.environment("loaded")
+        conn.execute("select taskq.configure_queue('work', %s)",
+                     (Jsonb({"max_running": LIMIT, "rate": f"{RATE}/second", "burst": BURST}),))
         load = Load(f"host={where['PGHOST']} port={where['PGPORT']} dbname=loaded user=postgres")
         load.run()
         check("no client met an error", not load.errors, load.errors[:3])
@@ -88,12 +103,21 @@ def check_load(pooler: Pooler) -> None:
         connections = "select count(*) from pg_stat_activity where datname = 'loaded' and backend_type = 'client backend'"
         check("two server connections", conn.execute(connections).fetchone()[0] <= 3)  # and this one
         left = conn.execute(
-            "select (select count(*) from taskq.task), (select count(*) from taskq.dead_letter), (select count(*) from taskq.done),"
+            "select (select count(*) from taskq.task where queue = 'work'), (select count(*) from taskq.dead_letter),"
+            " (select count(*) from taskq.done where queue = 'work'),"
             " (select count(*) from business), (select count(*) from effect), (select count(distinct task) from effect)"
         ).fetchone()
         print(f"  {CLIENTS} clients: {dict(done)}")
-        check("every task was stored, and ended once", left[:3] == (0, done["dead"], done["succeeded"]), left)
-        check("what was enqueued ended", done["enqueued"] == done["dead"] + done["succeeded"] and done["enqueued"] > 800)
+        check("every task was stored, and ended once", left[:3] == (0, done["dead"] - done["redriven"], done["succeeded"]), left)
+        check("what was enqueued ended", done["enqueued"] == done["dead"] - done["redriven"] + done["succeeded"] and done["enqueued"] > 800)
+        check("dead letters were redriven", done["redriven"] > 0)
+        cancelled = conn.execute("select count(*) from taskq.done where queue = 'cancelled'").fetchone()[0]
+        check("cancelled tasks were purged once", 0 < done["purged"] == done["cancelled"] - cancelled, cancelled)
+        check_keys(conn, load)
+        check("the limit was reached and kept", LIMIT / 2 <= load.most <= LIMIT, load.most)
+        begun = conn.execute("select max(n) from (select count(*) over (order by claimed_at range between interval '1 s' preceding and current row)"
+                             " from taskq.done where queue = 'work') x(n)").fetchone()[0]
+        check("the rate was kept", 0 < begun <= RATE + BURST, begun)
         check("business and tasks are one", left[3] == done["enqueued"] - CLIENTS * TASKS // 2 and done["rolled_back"] > 0, left)
         check("each effect once", left[4] == left[5] == done["succeeded"] and done["repeated"] == 0, left)
         check("a second complete is told", done["TQ001"] == done["succeeded"])

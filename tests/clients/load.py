@@ -1,4 +1,5 @@
-"""50 clients behind two server connections: producers, workers and one that waits, with all totals counted."""
+"""50 clients behind two server connections: producers, workers, operators and one that waits, with all totals counted.
+The queue has a limit and a rate; its tasks have groups and keys in all forms."""
 
 import random
 import threading
@@ -10,6 +11,8 @@ from psycopg.types.json import Jsonb
 
 CLIENTS = 50
 TASKS = 20  # of each client, half of them one by one
+LIMIT, RATE, BURST = 20, 100, 20  # of the queue: so many at once; so many a second, and so many more
+FORMS = ("ignore", "skip", "replace", "error")  # of on_conflict
 
 
 class Load:
@@ -17,7 +20,9 @@ class Load:
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
+        self.most = 0  # tasks that were seen to run at once
         self.done: Counter[str] = Counter()
+        self.answers: dict[str, list[int | None]] = {form: [] for form in FORMS}
         self.errors: list[str] = []
         self.lock = threading.Lock()
         self.produced = 0
@@ -46,7 +51,7 @@ class Load:
     def is_over(self) -> bool:
         """All tasks that were enqueued have ended; or nothing can be believed any more."""
         with self.lock:
-            return bool(self.errors) or (self.produced == CLIENTS and self.done["enqueued"] <= self.done["dead"] + self.done["succeeded"])
+            return bool(self.errors) or (self.produced == CLIENTS and self.done["enqueued"] <= self.done["dead"] - self.done["redriven"] + self.done["succeeded"])
 
     def produce(self, conn: psycopg.Connection, choice: random.Random, number: int) -> None:
         for n in range(TASKS // 2):
@@ -59,9 +64,32 @@ class Load:
         conn.execute("select * from taskq.enqueue_many(%s)", (Jsonb(batch),))
         conn.execute("select * from taskq.enqueue_many(%s)", (Jsonb([{**batch[0], "on_conflict": "skip"}]),))
         self.count(enqueued=len(batch))
+        for form in FORMS:
+            self.compete(conn, form, number)
+
+    def compete(self, conn: psycopg.Connection, form: str, number: int) -> None:
+        """All clients enqueue under one key, which a task holds that nobody claims: but one of them is told of it."""
+        try:
+            answer = conn.execute("select taskq.enqueue('k', %s, 'kept', unique_key => %s, on_conflict => %s)",
+                                  (Jsonb({"client": number}), form, form)).fetchone()[0]
+        except psycopg.Error as error:
+            self.count(**{f"{form} {error.sqlstate}": 1})
+        else:
+            with self.lock:
+                self.answers[form].append(answer)
+
+    def operate(self, conn: psycopg.Connection) -> None:
+        """Some dead letters go back to work; cancelled tasks are forgotten."""
+        redriven = conn.execute("select redriven from taskq.redrive(queue => 'work', max_tasks => 2)").fetchone()[0]
+        task = conn.execute("select taskq.enqueue('c', queue => 'cancelled')").fetchone()[0]
+        cancelled = conn.execute("select taskq.cancel(%s)", (task,)).fetchone()[0]
+        purged = conn.execute("select taskq.purge('cancelled', 'cancelled')").fetchone()[0]
+        self.count(redriven=redriven, cancelled=int(cancelled == "cancelled"), purged=purged)
 
     def work(self, conn: psycopg.Connection, choice: random.Random) -> None:
         while not self.is_over():
+            if choice.randrange(10) == 0:
+                self.operate(conn)
             tasks = conn.execute("select id, token from taskq.claim(%s, %s, %s, '5 min')", (3, ["work"], "w")).fetchall()
             if not tasks:
                 time.sleep(0.05)
@@ -88,12 +116,14 @@ class Load:
             self.count(**{error.sqlstate: 1})
 
     def waiter(self, stop: threading.Event) -> None:
-        """At most one may wait: it has a server connection to itself meanwhile."""
+        """At most one may wait: it has a server connection to itself meanwhile. It also looks at how many run."""
         try:
             with self.connect(simple=True) as conn:
                 while not stop.is_set():
                     conn.execute("call taskq.wait(array['none'], '0.2 s')")
                     self.count(waited=1)
+                    running = conn.execute("select count(*) from taskq.task where queue = 'work' and state = 'running'").fetchone()[0]
+                    self.most = max(self.most, running)
         except psycopg.Error as error:
             self.errors.append(f"waiter: {error!r}")
 

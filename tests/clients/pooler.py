@@ -29,7 +29,7 @@ class Pooler:
             f"* = host={os.environ['PGHOST']} port={os.environ['PGPORT']} user=postgres\n"
             "[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir = {folder}\nauth_type = any\n"
-            "pool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\nlogfile = "
+            "admin_users = postgres\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\nlogfile = "
             f"{self.log}\n"
             # what JDBC and pg_regress send when they connect
             "ignore_startup_parameters = extra_float_digits, options\n"

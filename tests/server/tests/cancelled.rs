@@ -11,6 +11,55 @@ const SLOW: &str = "create function slow() returns trigger language plpgsql as
        $$ begin perform pg_sleep(0.25); return new; end $$;
      create trigger slow before update on taskq.task for each row execute function slow()";
 
+/// Verbs as calls, and the tables at whose locks each of them must wait.
+const VERBS: [(&str, &[&str]); 18] = [
+    ("select taskq.claim(2, array['q'])", &["task", "unique_key", "slot", "rate_token", "claim_gate"]),
+    (
+        "select taskq.complete(l.id, l.token) from lease l",
+        &["task", "unique_key", "slot", "group_turn", "parked", "done"],
+    ),
+    (
+        "select taskq.complete_many(array_agg(l.id), array_agg(l.token)) from lease l",
+        &["task", "unique_key", "slot", "group_turn", "parked", "done"],
+    ),
+    ("select taskq.fail(l.id, l.token, 'y') from lease l", &["task", "slot", "group_turn", "parked"]),
+    (
+        "select taskq.fail(l.id, l.token, 'y', retry => false) from lease l",
+        &["task", "unique_key", "slot", "group_turn", "parked", "dead_letter"],
+    ),
+    (
+        "select taskq.fail_many(array_agg(l.id), array_agg(l.token)) from lease l",
+        &["task", "slot", "group_turn", "parked"],
+    ),
+    ("select taskq.extend(l.id, l.token, '1 h', '{\"half\": true}') from lease l", &["task"]),
+    ("select taskq.release(l.id, l.token) from lease l", &["task", "slot", "group_turn", "parked"]),
+    (
+        "select taskq.enqueue('t', queue => 'q', group_key => 'g', unique_key => 'new')",
+        &["task", "unique_key"],
+    ),
+    (
+        "select taskq.enqueue('t', '{\"new\": 1}', unique_key => 'waiting', on_conflict => 'replace')",
+        &["task", "unique_key"],
+    ),
+    (
+        "select taskq.enqueue_many('[{\"task_type\": \"t\"}, {\"task_type\": \"t\", \"unique_key\": \"new\"}]')",
+        &["task", "unique_key"],
+    ),
+    (
+        "select taskq.cancel(l.id, force => true) from lease l",
+        &["task", "unique_key", "slot", "group_turn", "parked", "done"],
+    ),
+    (
+        "select taskq.cancel(t.id) from taskq.tasks t where t.state in ('ready', 'blocked')",
+        &["task", "unique_key", "slot", "group_turn", "parked", "done"],
+    ),
+    ("select taskq.redrive(queue => 'q')", &["task", "unique_key", "dead_letter"]),
+    ("select taskq.purge('ready')", &["task", "unique_key", "parked"]),
+    ("select taskq.purge('dead')", &["dead_letter"]),
+    ("select taskq.purge('succeeded')", &["done", "archive"]),
+    ("select taskq.once('s', 'new')", &["once_key"]),
+];
+
 const MEGABYTE: u64 = 1024 * 1024;
 
 fn assert_three_claimable_at_first_attempt(client: &mut Client) {
@@ -102,6 +151,102 @@ fn a16_the_memory_of_a_session_stays_flat_over_10000_cancelled_claims() {
     assert!(after < before + 2 * MEGABYTE, "{before} bytes before, {after} after");
     other.run("drop trigger slow on taskq.task");
     assert_three_claimable_at_first_attempt(&mut other);
+}
+
+/// Without a trigger a claim changes the rows directly; it is cancelled before, or with slots and turns half taken.
+#[test]
+fn a16_the_memory_of_a_session_stays_flat_over_12000_claims_cancelled_at_locks() {
+    let database = SERVER.database("memory4");
+    let (mut claimer, mut locker) = (database.connect(), database.connect());
+    locker.run(
+        "select taskq.configure_queue('q', '{\"max_running\": 10, \"rate\": \"1000/second\"}');
+         select taskq.enqueue('t', queue => 'q', group_key => 'g' || n) from generate_series(1, 3) n",
+    );
+    let pid = claimer.pid();
+    claimer.run("set statement_timeout = '1 ms'");
+    let claim = claimer.prepare("select * from taskq.claim(3, array['q'])").expect("prepare");
+    let mut rounds = |count| {
+        for table in ["task", "slot", "group_turn"] {
+            locker.run(&format!("begin; lock table taskq.{table} in access exclusive mode"));
+            for _ in 0..count {
+                assert_eq!(sqlstate(claimer.query(&claim, &[])), "57014", "{table}");
+            }
+            locker.run("rollback");
+        }
+        anonymous_memory(pid)
+    };
+    let before = rounds(200);
+    let after = rounds(4000);
+    assert!(after < before + 2 * MEGABYTE, "{before} bytes before, {after} after");
+    assert_three_claimable_at_first_attempt(&mut locker);
+    assert_eq!(locker.value::<i64>("select count(*) from taskq.group_turn", &[]), 0);
+    assert_eq!(locker.value::<i64>("select count(*) from taskq.slot where task_id is not null", &[]), 0);
+}
+
+/// All rows of all tables, and the figures.
+const EVERYTHING: &str = "create function everything() returns text language plpgsql as $$
+     declare
+       v_table regclass;
+       v_rows text;
+       v_all text;
+     begin
+       select string_agg(f::text, ' ' order by f::text) into v_all from taskq._figures() f;
+       for v_table in select c.oid from pg_class c
+                       where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition loop
+         execute format('select string_agg(x::text, %L order by x::text) from %s x', chr(10), v_table) into v_rows;
+         v_all := concat_ws(chr(10), v_all, v_table, v_rows);
+       end loop;
+       return v_all;
+     end
+     $$";
+
+/// Each verb is stopped at each table that it needs, and its savepoint rolled back, but its transaction committed.
+#[test]
+fn a16_a_verb_cancelled_at_any_lock_changes_nothing() {
+    let database = SERVER.database("verbs");
+    let (mut client, mut locker) = (database.connect(), database.connect());
+    for statement in [
+        EVERYTHING,
+        "select taskq.configure_queue('q', '{\"max_running\": 10, \"rate\": \"1000/second\"}')",
+        "select taskq.enqueue('t', queue => 'q', unique_key => 'dead')",
+        "select taskq.fail(c.id, c.token, 'x', retry => false) from taskq.claim(1, array['q']) c",
+        "select taskq.enqueue('t', queue => 'q')",
+        "select taskq.complete(c.id, c.token) from taskq.claim(1, array['q']) c",
+        "select taskq.enqueue('t', queue => 'q', group_key => 'g', unique_key => 'running')",
+        "select taskq.enqueue('t', queue => 'q', unique_key => 'other')",
+        "create table lease as select id, token from taskq.claim(2, array['q'])",
+        "select taskq.enqueue('t', queue => 'q', group_key => 'g', unique_key => 'parked')",
+        "select taskq.claim(1, array['q'])",
+        "select taskq.enqueue('t', queue => 'q', unique_key => 'waiting')",
+    ] {
+        client.run(statement);
+    }
+    let there = "select format('%s %s %s', count(*) filter (where t.state = 'running'), count(*) filter (where t.run_at = 'infinity'), count(*))
+                   from taskq.task t";
+    assert_eq!(client.value::<String>(there, &[]), "2 1 4");
+    let tables = locker.column::<String>(
+        "select c.relname::text from pg_class c
+          where c.relnamespace = 'taskq'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition",
+        &[],
+    );
+    let before = client.value::<String>("select everything()", &[]);
+    for (verb, needs) in VERBS {
+        let mut stopped = Vec::new();
+        for table in &tables {
+            locker.run(&format!("begin; lock table taskq.{table} in access exclusive mode"));
+            client.run("begin; set local statement_timeout = '100 ms'; savepoint s");
+            let answer = client.simple_query(verb);
+            if answer.is_err() {
+                assert_eq!(sqlstate(answer), "57014", "{verb}, at {table}");
+                stopped.push(table.as_str());
+            }
+            client.run("rollback to s; commit");
+            locker.run("rollback");
+            assert_eq!(client.value::<String>("select everything()", &[]), before, "{verb}, at {table}");
+        }
+        let missed: Vec<_> = needs.iter().filter(|table| !stopped.contains(table)).collect();
+        assert!(missed.is_empty(), "{verb} was not stopped at {missed:?}");
+    }
 }
 
 #[test]
