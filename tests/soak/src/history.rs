@@ -223,6 +223,12 @@ pub fn tasks(calls: &[Call]) -> HashMap<i64, Task<'_>> {
         for want in call.wants.iter().filter(|_| unanswered && call.possible()) {
             match want {
                 Want::Lease { id, token, end: true } => add_end(&mut tasks, call, *id, *token, None, None),
+                // It may have made the lease shorter; how long it is now nobody was told.
+                Want::Lease { id, token, end: false } => {
+                    if let Some(lease) = lease(&mut tasks, *id, *token) {
+                        lease.extensions.push((call, call.before));
+                    }
+                }
                 Want::Force { id } => tasks.entry(*id).or_default().cancels.push((call, true, None)),
                 _ => {}
             }
@@ -264,5 +270,45 @@ fn add_end<'a>(
         // (Without an answer it may well have been refused.)
         None if call.possible() && state.is_some() => tasks.entry(id).or_default().strangers.push(call),
         None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Intent;
+    use crate::judge::{self, Counts};
+
+    /// A call on its own, from this moment on for a millisecond.
+    fn called(client: u64, at: Time, verb: &str, wants: Vec<Want>, outcome: Outcome) -> [(u64, Event); 2] {
+        let number = at as u64;
+        let intent = Intent { txn: number, call: number, at, verb: verb.to_owned(), earlier: 0, wants };
+        [(client, Event::Before(intent)), (client, Event::After { call: number, at: at + 1_000, outcome })]
+    }
+
+    fn claimed(client: u64, at: Time, token: i64, attempt: i32) -> [(u64, Event); 2] {
+        let queue = "main".to_owned();
+        let expires_at = at + 5_000_000;
+        let claim = Claim { id: 1, token, attempt, max_retries: 3, queue, group: None, expires_at };
+        called(client, at, "claim", vec![Want::Claim], Outcome::Done(vec![Effect::Claimed(claim)]))
+    }
+
+    fn found(events: &[[(u64, Event); 2]]) -> judge::Found {
+        let calls = calls(&events.concat());
+        judge::deliveries(&tasks(&calls), &calls, &mut Counts::default())
+    }
+
+    #[test]
+    fn only_an_extend_that_nobody_was_answered_may_have_ended_a_lease_early() {
+        let (first, second) = (|| claimed(6, 1_000_000, 10, 1), || claimed(7, 2_000_000, 20, 2));
+        let extend = |outcome| {
+            let wants = vec![Want::Lease { id: 1, token: 10, end: false }];
+            called(6, 1_500_000, "extend", wants, outcome)
+        };
+        assert_eq!(found(&[first(), second()]).len(), 1, "a lease given twice");
+        let extended = Effect::Extended { id: 1, token: 10, expires_at: 6_000_000 };
+        assert_eq!(found(&[first(), extend(Outcome::Done(vec![extended])), second()]).len(), 1);
+        let lost = Outcome::Lost { code: "57P01".to_owned() };
+        assert_eq!(found(&[first(), extend(lost), second()]), judge::Found::new());
     }
 }
