@@ -2,6 +2,7 @@
 
 use crate::wait::eventually;
 use postgres::Client;
+use std::fmt::Display;
 use std::fs;
 
 /// Sends a signal. A process that is gone already is none of our concern.
@@ -101,8 +102,9 @@ fn memory(pid: i32, what: &str) -> u64 {
     from_status(pid, what) * 1024
 }
 
-pub fn from_status(pid: i32, what: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
+/// A number that the system tells of a process, or of `thread-self`.
+pub fn from_status(process: impl Display, what: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a living process");
     let line = status.lines().find(|line| line.starts_with(what)).expect(what);
     line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
 }
