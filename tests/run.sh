@@ -52,7 +52,7 @@ stage_readme() { CONF='fsync = off' tools/cluster.sh run readme tests/readme/run
 # The contract, the races and the life cycle on another version of PostgreSQL.
 other_version() {   # VERSION
     PG=$1 STAGE='regress isolation server' \
-        SERVER_TESTS='crash databases dump keeper leases notify plans standby update wake' tests/run.sh
+        SERVER_TESTS='crash databases drop dump keeper leases leftovers notify plans standby unhindered update wake' tests/run.sh
 }
 stage_pg16() { other_version 16; }
 stage_pg18() { other_version 18; }
