@@ -62,25 +62,27 @@ fn turn() -> BoxedStrategy<Turn> {
     .boxed()
 }
 
-/// A task that waits for another one of its group is replaced, if nobody has taken either meanwhile.
+/// A task that waits for another one of its group is replaced, if nobody has taken either meanwhile. (All have the type's
+/// priority: of a group's tasks in several lanes, a claim that takes a lease back may leave the turn to the next claim.)
 fn behind_another() -> BoxedStrategy<Vec<Turn>> {
     let alone = |verb| Turn { verbs: vec![verb], end: End::Commit };
     (new_task(), new_task(), new_task(), select(&KEYS[..]), select(&GROUPS[..]), end())
         .prop_map(move |(first, second, third, key, group, end)| {
             let NewTask { task_type, queue, .. } = first;
-            let group = Some(group);
+            let (group, priority) = (Some(group), None);
             let unique =
                 |on_conflict| Some(Unique { key, until: Until::Finished, kept_for: None, on_conflict });
-            let first = NewTask { group, unique: None, when: When::Now, ..first };
+            let first = NewTask { group, priority, unique: None, when: When::Now, ..first };
             let second = NewTask {
                 task_type,
                 queue,
                 group,
+                priority,
                 when: When::Now,
                 unique: unique(OnConflict::Ignore),
                 ..second
             };
-            let third = NewTask { task_type, unique: unique(OnConflict::Replace), ..third };
+            let third = NewTask { task_type, priority, unique: unique(OnConflict::Replace), ..third };
             vec![
                 alone(Verb::EnqueueMany(vec![first, second])),
                 alone(Verb::Claim { n: 5, queues: None, lease: None, also: vec![0] }),
