@@ -15,7 +15,7 @@ use crate::statement::Spi;
 use crate::store::{self, Candidate, Claimer, Column, Finish, Lane, Reading, Taken};
 use crate::values::Moment;
 use pgrx::pg_sys::Datum;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -73,11 +73,14 @@ fn claim(call: &Call) -> Outcome<Datum> {
         let claimed = Spi::run(|spi| {
             let config = config::for_claim(spi)?;
             let by = Claimer { now, worker: &worker, lease, config: &config };
-            Claim { wanted, by, permits: RefCell::default(), turns: RefCell::default() }.run(
-                spi,
-                queues.as_deref(),
-                &mut rows,
-            )
+            Claim {
+                wanted,
+                by,
+                permits: RefCell::default(),
+                turns: RefCell::default(),
+                turns_passed: Cell::default(),
+            }
+            .run(spi, queues.as_deref(), &mut rows)
         })?;
         changes::worker_seen(&worker, queues.as_deref(), Some((claimed, begin.elapsed())), now);
         LAST_WORKER.set(Some(worker));
@@ -90,6 +93,8 @@ struct Claim<'a> {
     by: Claimer<'a>,
     permits: RefCell<Permits>,
     turns: RefCell<Turns>,
+    /// Whether a turn of a group was passed on that another task had when this claim began.
+    turns_passed: Cell<bool>,
 }
 
 impl Claim<'_> {
@@ -101,12 +106,21 @@ impl Claim<'_> {
             self.claim_queue(spi, queue, &mut held, rows)?;
             return Ok(held.count);
         }
-        let lanes = store::due_lanes(spi, queues, self.by.config, self.by.now)?;
-        for level in lanes.chunk_by(|a, b| a.priority == b.priority) {
-            let go_on = self.claim_level(spi, level, None, &mut held)?;
+        let due_lanes = || store::due_lanes(spi, queues, self.by.config, self.by.now);
+        let mut lanes = due_lanes()?;
+        let mut at = 0;
+        while let Some(Lane { priority, .. }) = lanes.get(at) {
+            let (priority, first) = (*priority, at);
+            at += lanes[first..].iter().take_while(|lane| lane.priority == priority).count();
+            let go_on = self.claim_level(spi, &lanes[first..at], None, &mut held)?;
             held.give_out(rows);
             if !go_on {
                 break;
+            }
+            if self.turns_passed.take() {
+                // Those who got their turn may be in lanes that had nothing due before.
+                lanes = due_lanes()?;
+                at = lanes.iter().take_while(|lane| lane.priority >= priority).count();
             }
         }
         Ok(held.count)
@@ -170,6 +184,9 @@ impl Claim<'_> {
                 self.permits.borrow_mut().look_again();
             }
             let turns_passed = recovered > 0 && candidates.iter().any(|c| c.expired && c.group_key.is_some());
+            if turns_passed {
+                self.turns_passed.set(true);
+            }
 
             let dropped =
                 self.turns.borrow_mut().choose(spi, &mut candidates, missing, behind == BEFORE_ALL)?;
@@ -208,6 +225,9 @@ impl Claim<'_> {
                 turns.park(spi, dropped.blocked, self.by.now)?
             };
             let superseded = self.hand_over(spi, &taken, held)?;
+            if superseded {
+                self.turns_passed.set(true);
+            }
 
             if held.count >= self.wanted || (cut && held.count > 0) || !go_on {
                 return Ok(false);

@@ -41,21 +41,55 @@ pub fn random(seed: u64, thread: u64) -> TestRng {
 }
 
 pub fn history() -> impl Strategy<Value = History> {
-    vec(turn(), 1..22)
+    let turns = prop_oneof![24 => turn().prop_map(|turn| vec![turn]), 1 => behind_another()];
+    vec(turns, 1..22).prop_map(|turns| turns.concat())
+}
+
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![2 => Just(End::Commit), 1 => Just(End::Rollback), 1 => Just(End::RollbackToSavepoint)]
 }
 
 fn turn() -> BoxedStrategy<Turn> {
     let alone = |verb: BoxedStrategy<Verb>| {
         verb.prop_map(|verb| Turn { verbs: vec![verb], end: End::Commit }).boxed()
     };
-    let end =
-        prop_oneof![2 => Just(End::Commit), 1 => Just(End::Rollback), 1 => Just(End::RollbackToSavepoint)];
     prop_oneof![
         20 => alone(verb()),
-        4 => alone(setting()),
-        3 => (vec(verb(), 1..4), end).prop_map(|(verbs, end)| Turn { verbs, end }).boxed(),
+        3 => alone(setting()),
+        1 => (limit(), end()).prop_map(|(limit, end)| Turn { verbs: vec![limit], end }),
+        4 => (vec(prop_oneof![3 => verb(), 1 => setting()], 1..4), end()).prop_map(|(verbs, end)| Turn { verbs, end }),
     ]
     .boxed()
+}
+
+/// A task that waits for another one of its group is replaced, if nobody has taken either meanwhile. (All have the type's
+/// priority: of a group's tasks in several lanes, a claim that takes a lease back may leave the turn to the next claim.)
+fn behind_another() -> BoxedStrategy<Vec<Turn>> {
+    let alone = |verb| Turn { verbs: vec![verb], end: End::Commit };
+    (new_task(), new_task(), new_task(), select(&KEYS[..]), select(&GROUPS[..]), end())
+        .prop_map(move |(first, second, third, key, group, end)| {
+            let NewTask { task_type, queue, .. } = first;
+            let (group, priority) = (Some(group), None);
+            let unique =
+                |on_conflict| Some(Unique { key, until: Until::Finished, kept_for: None, on_conflict });
+            let first = NewTask { group, priority, unique: None, when: When::Now, ..first };
+            let second = NewTask {
+                task_type,
+                queue,
+                group,
+                priority,
+                when: When::Now,
+                unique: unique(OnConflict::Ignore),
+                ..second
+            };
+            let third = NewTask { task_type, priority, unique: unique(OnConflict::Replace), ..third };
+            vec![
+                alone(Verb::EnqueueMany(vec![first, second])),
+                alone(Verb::Claim { n: 5, queues: None, lease: None, also: vec![0] }),
+                Turn { verbs: vec![Verb::Enqueue(third)], end },
+            ]
+        })
+        .boxed()
 }
 
 /// What producers, workers and the keeper do, and the time.
@@ -85,11 +119,18 @@ fn verb() -> BoxedStrategy<Verb> {
     .boxed()
 }
 
-/// What operators do. Not together with other verbs in a transaction: limits count from their commit on.
-fn setting() -> BoxedStrategy<Verb> {
-    let of_queue = prop_oneof![
+/// Not together with other verbs in a transaction: limits count from their commit on.
+fn limit() -> BoxedStrategy<Verb> {
+    let limit = prop_oneof![
         3 => weighted(0.8, 0..4i64).prop_map(QueueSetting::MaxRunning),
         2 => any::<bool>().prop_map(QueueSetting::Rate),
+    ];
+    (select(&QUEUES[..]), limit).prop_map(|(queue, setting)| Verb::ConfigureQueue(queue, setting)).boxed()
+}
+
+/// What else operators do.
+fn setting() -> BoxedStrategy<Verb> {
+    let of_queue = prop_oneof![
         1 => weighted(0.6, 20..40i64).prop_map(QueueSetting::Lease),
         1 => any::<bool>().prop_map(QueueSetting::Kept),
     ];
@@ -114,7 +155,7 @@ fn setting() -> BoxedStrategy<Verb> {
     prop_oneof![
         2 => select(&QUEUES[..]).prop_map(Verb::Pause),
         2 => select(&QUEUES[..]).prop_map(Verb::Resume),
-        4 => (select(&QUEUES[..]), of_queue).prop_map(|(queue, setting)| Verb::ConfigureQueue(queue, setting)),
+        2 => (select(&QUEUES[..]), of_queue).prop_map(|(queue, setting)| Verb::ConfigureQueue(queue, setting)),
         2 => (select(&TYPES[..]), of_type).prop_map(|(task_type, setting)| Verb::ConfigureType(task_type, setting)),
         4 => redrive.prop_map(|(queue, task_type, ids, max_tasks, one_per_second)| {
             Verb::Redrive { queue, task_type, ids, max_tasks, one_per_second }

@@ -1,6 +1,7 @@
 //! The answers of the machine as the server would write them.
 
 use crate::player::{Known, Reply};
+use crate::rows;
 use taskq_model::machine::{Machine, State};
 use taskq_model::sql::Names;
 use taskq_model::verbs::*;
@@ -10,7 +11,8 @@ pub fn query(verb: &Verb, call: &str, beginning: i64) -> String {
     let seconds = |column: &str| format!("extract(epoch from x.{column})::bigint - {beginning}");
     let columns = match verb {
         Verb::Claim { .. } => format!(
-            "x.id, x.token, x.task_type, x.queue, x.payload, x.attempt, x.max_retries, x.priority, x.group_key, {}, {}",
+            "x.id, x.token, x.task_type, x.queue, x.payload, coalesce(test.headers(x.headers, {beginning}), ''), x.attempt, \
+             x.max_retries, x.priority, x.group_key, {}, {}",
             seconds("enqueued_at"),
             seconds("lease_expires_at")
         ),
@@ -74,6 +76,7 @@ fn claimed(lease: Lease, machine: &Machine, names: &Known) -> Vec<Option<String>
         Some(task.task_type.into()),
         Some(task.queue.into()),
         Some(task.payload.to_string()),
+        Some(rows::headers(task)),
         Some(task.attempt.to_string()),
         Some(task.max_retries.to_string()),
         Some(task.priority.to_string()),

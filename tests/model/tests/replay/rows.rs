@@ -159,6 +159,15 @@ fn stored(machine: &Machine, known: &Known, parked: &BTreeSet<i64>) -> BTreeSet<
     rows
 }
 
+/// Headers as `test.headers` writes them.
+pub fn headers(task: &Task) -> String {
+    match task.headers {
+        Headers::None => String::new(),
+        Headers::Given(n) => n.to_string(),
+        Headers::Occurrence(name, at) => format!("{name} at {at}"),
+    }
+}
+
 fn task_row(task: &Task, known: &Known) -> String {
     let id = known.id(task.id);
     let token = known.token(Lease { id: task.id, token: task.token });
@@ -175,11 +184,7 @@ fn task_row(task: &Task, known: &Known) -> String {
     let redriven = format!("redriven at {}", some(task.redriven_at));
     let key = some(task.unique.map(|(key, _)| key));
     let key_until = format!("key {key} until {}", some(task.unique.map(|(_, of)| until(of))));
-    let headers = match task.headers {
-        Headers::None => String::new(),
-        Headers::Given(n) => n.to_string(),
-        Headers::Occurrence(name, at) => format!("{name} at {at}"),
-    };
+    let headers = headers(task);
     let data = format!(
         "group {}, payload {}, headers {headers}, progress {}",
         some(task.group),
