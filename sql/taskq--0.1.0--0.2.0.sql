@@ -976,8 +976,9 @@ declare
                              where a.backend_type = 'taskq keeper' and a.datname = current_database());
 begin
   "check" := 'library preloaded';
-  value := current_setting('shared_preload_libraries');
   ok := taskq._preloaded();
+  -- (The setting itself is not for everybody: the owner of the extension may be a superuser no more.)
+  value := case when ok then 'yes' else 'no' end;
   "limit" := null;
   advice := case when not ok then 'Add taskq to shared_preload_libraries and restart the server, or run CALL taskq.maintain() from a scheduler every few seconds.' end;
   return next;
