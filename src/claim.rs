@@ -185,6 +185,8 @@ impl Claim<'_> {
             }
             let turns_passed = recovered > 0 && candidates.iter().any(|c| c.expired && c.group_key.is_some());
             if turns_passed {
+                // What was seen of their groups, also in lanes before this one, is outdated.
+                self.turns.borrow_mut().begin_again();
                 self.turns_passed.set(true);
             }
 

@@ -59,7 +59,9 @@ pub fn expected(verb: &Verb, answer: &Answer, machine: &Machine, names: &Known) 
         Answer::Word(word) => one((*word).into()),
         Answer::Count(n) => one(n.to_string()),
         Answer::Redriven { redriven, skipped } => {
-            let ids: Vec<String> = skipped.iter().map(id).collect();
+            // In the server's order: ids of tasks that were rolled back are given again by the machine only.
+            let mut ids: Vec<String> = skipped.iter().map(id).collect();
+            ids.sort_by_key(|id| id.parse::<i64>().ok());
             let columns = [redriven.to_string(), skipped.len().to_string(), format!("{{{}}}", ids.join(","))];
             vec![columns.map(Some).to_vec()]
         }
