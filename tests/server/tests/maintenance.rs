@@ -338,9 +338,7 @@ fn g20_a_broken_archive_stops_no_work_shows_in_health_and_is_logged_once_a_minut
     let database = SERVER.empty_database("g20");
     let mut client = database.connect();
     // (Its owner could lose no right if it stayed a superuser.)
-    client.run(
-        "create role keeps superuser; set role keeps; create extension taskq; reset role",
-    );
+    client.run("create role keeps superuser; set role keeps; create extension taskq; reset role");
     let round = |client: &mut Client| client.value::<i64>("select taskq._run_duty('archive')", &[]);
     let advice = |client: &mut Client, check: &str| {
         client.value::<Option<String>>("select advice from taskq.health() where \"check\" = $1", &[&check])
