@@ -24,7 +24,7 @@ static COUNT: Statement =
     Statement::new(include_str!("../../sql/statements/count_tasks.sql"), &[TIMESTAMPTZOID]);
 
 /// How often, and how long each time, a moment without a transaction that is just ending is waited for.
-const TRIES: u32 = 50;
+const TRIES: u32 = 200;
 const TRY_AGAIN: Duration = Duration::from_micros(200);
 /// Figures that may be wrong are counted again after so many seconds; others, too, though more
 /// seldom: somebody may have changed the table by hand, or restored a dump into it.
@@ -79,12 +79,10 @@ fn what_to_do(now: Moment) -> Option<Todo> {
 
 fn move_due(now: Moment) -> Outcome<()> {
     changes::looking();
-    wait_for_quiet(|ending| ending.scheduled);
     let mut since = now;
     Spi::run(|spi| {
         let snapshot = Snapshot::taken(|| {
-            let mut shared = shared::lock()?;
-            let quiet = ending(&mut shared).scheduled == 0;
+            let (mut shared, quiet) = lock_when_quiet(|ending| ending.scheduled)?;
             let database = shared.database(transaction::database())?;
             since = database.due_until;
             database.due_until = database.due_until.max(now);
@@ -124,12 +122,10 @@ fn count_all(now: Moment) -> Outcome<()> {
     // snapshot nothing else is to take time.)
     let noted = prepared::noted();
     let no_prepared = prepared::now()?.is_empty();
-    wait_for_quiet(|ending| ending.all);
     let mut before = HashMap::new();
     Spi::run_freely(|spi| {
         let snapshot = Snapshot::taken(|| {
-            let mut shared = shared::lock()?;
-            let quiet = ending(&mut shared).all == 0;
+            let (mut shared, quiet) = lock_when_quiet(|ending| ending.all)?;
             let id = transaction::database();
             for figure in figure::of(&mut shared.figures, id) {
                 before.insert(
@@ -200,14 +196,15 @@ fn ending(shared: &mut Locked) -> Ending {
     })
 }
 
-/// Waits a little for a moment at which none is ending.
-fn wait_for_quiet(count: impl Fn(&Ending) -> i32) {
+/// The lock, at a moment at which none is ending; or, if none came in a while, at any, and which of the two it is.
+fn lock_when_quiet(count: impl Fn(&Ending) -> i32) -> Option<(Locked, bool)> {
     for _ in 0..TRIES {
-        let Some(mut shared) = shared::lock() else { return };
+        let mut shared = shared::lock()?;
         if count(&ending(&mut shared)) == 0 {
-            return;
+            return Some((shared, true));
         }
         drop(shared);
         std::thread::sleep(TRY_AGAIN);
     }
+    shared::lock().map(|shared| (shared, false))
 }
