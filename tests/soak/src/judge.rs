@@ -32,6 +32,8 @@ pub fn errors(calls: &[Call], counts: &mut Counts) -> Found {
             "TQ002" => verb == "enqueue",
             "22023" => verb == "refused",
             "40001" => !call.level.is_empty() && call.level != "read committed",
+            // of a transaction that holds back claims
+            "0A000" => verb.starts_with("prepare transaction") && message.contains("max_running"),
             // only by a cancel: a statement that runs for so long hangs
             "57014" => message.contains("user request"),
             // who deadlocked with whom is in the server's log: `serverlog` looks at each

@@ -32,7 +32,7 @@ fn parse(line: &str) -> Option<Line<'_>> {
 /// Errors that our faults cause, and those that clients have been told of (which `judge` looks at).
 const OF_CLIENTS: &[&str] = &[
     "TQ001", "TQ002", "22023", "40001", "40P01", "57014", "57P01", "57P02", "57P03", "08006", "08P01",
-    "25P01", "3B001",
+    "25P01", "3B001", "0A000",
 ];
 
 pub fn check(log: &str, calls: &[Call]) -> Found {
