@@ -514,9 +514,13 @@ begin
      order by 2, 3
   loop
     v_state := null;
-    -- Whoever is just acknowledging it is not waited for: the next round comes soon.
-    perform from taskq.alert a where a.id = v_found.id for no key update skip locked;
-    continue when not found and v_found.id is not null;
+    if v_found.id is not null then
+      -- (A lock costs a transaction id: not where nothing is new.)
+      continue when not (v_found.back or v_found.again or v_found.detail is distinct from v_found.old_detail);
+      -- Whoever is just acknowledging it is not waited for: the next round comes soon.
+      perform from taskq.alert a where a.id = v_found.id for no key update skip locked;
+      continue when not found;
+    end if;
     -- each looks again at what another round may have done meanwhile
     if v_found.id is null then
       insert into taskq.alert (kind, queue, value, alert_limit, detail, raised_at)
