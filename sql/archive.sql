@@ -11,11 +11,13 @@
 --
 -- One round (_duty_archive) does the steps of archive_days.sql and archive_rows.sql, each in a
 -- subtransaction: what fails is noted in archive_trouble, tried again at the next round, and stops
--- nothing else. Rows are moved in batches, without a lock on a table. The steps that change partitions
--- come last and are short: they wait 50 ms at most for their first lock, take the others only if they
--- are free, and go on for 50 ms, or for one command if the machine is slow: so complete is held up for
--- 100 ms at most. Locks are taken in the order done, done_default, archive_day, archive_default, days
--- by age: done before the archive, as readers do.
+-- nothing else. A round either does one step that changes partitions, or moves rows in batches, which
+-- passes by rows that others have locked and waits for nobody: a purge that waits for a moved row holds
+-- done, so who moves rows must not wait for done. The steps that change partitions are short: they wait
+-- 50 ms at most for their first lock, take the others only if they are free, and go on for 50 ms, or
+-- for one command if the machine is slow: so complete is held up for 100 ms at most. Locks are taken
+-- in the order done, done_default, archive_day, archive_default, days by age: done before the archive,
+-- as readers do.
 --
 -- Days are those of UTC. Each day keeps a CHECK of its bounds from its first moment: that is why
 -- nothing is scanned when it is attached, neither to done nor to the archive.
@@ -86,10 +88,18 @@ begin
   if not taskq._try_lock('archive') then
     return 0;
   end if;
-  foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'types', 'open days', 'close days', 'drop days'] loop
-    v_count := v_count + taskq._archive_step(v_step, v_now);
+  -- Partitions: the first step that changes any ends the round, and its locks with it. One that fails has lost its locks.
+  foreach v_step in array array['default', 'open days', 'close days', 'drop days'] loop
+    v_count := taskq._archive_step(v_step, v_now);
+    if v_count > 0 then
+      return v_count;
+    end if;
     -- while that CHECK waits for its validation, complete must not wait for other steps, too
     exit when v_step = 'default' and exists (select from taskq._default_check() c where not c.valid);
+  end loop;
+  -- Rows.
+  foreach v_step in array array['types', 'keys', 'early', 'early expiry'] loop
+    v_count := v_count + taskq._archive_step(v_step, v_now);
   end loop;
   return v_count;
 end

@@ -211,10 +211,10 @@ comment on function taskq._days_missed(timestamptz) is
   'The days that done_default has caught, if it can become their partition now.';
 
 -- Prepares a large done_default, which nobody could scan under a lock: one round adds a CHECK
--- without looking at the rows, the next one validates it, which reads the table once and holds up
+-- without looking at the rows, a later one validates it, which reads the table once and holds up
 -- nobody. The CHECK reaches to the end of the days ahead. New tasks that finish later than that
 -- would be refused, so it is taken off a week before, and while done_default is empty.
--- Tasks of other days (the clock was wrong once) go to the archive early.
+-- Tasks of other days (the clock was wrong once) go to the archive early, before that.
 -- Locks: done_default. Writes: done -> archive.
 create function taskq._bound_default(at timestamptz) returns bigint
   language plpgsql volatile
@@ -231,10 +231,11 @@ begin
       return 1;
     elsif not v_check.valid then
       v_moved := taskq._move_early('taskq.done_default', outside => tstzrange(v_check.starts_at, v_check.ends_at));
-      if v_moved < 1000 then
-        alter table taskq.done_default validate constraint done_default_days;
+      if v_moved > 0 then
+        return v_moved;
       end if;
-      return v_moved + 1;
+      alter table taskq.done_default validate constraint done_default_days;
+      return 1;
     end if;
   elsif taskq._default_is_large(_bound_default.at) and exists (select from taskq.done_default) then
     lock table only taskq.done_default in access exclusive mode;
@@ -368,9 +369,8 @@ comment on function taskq._is_empty(regclass) is
   'Whether a table has no rows.';
 
 -- Hands days that are older than every retention over to the archive: detached here, attached
--- there, no row copied. As many as can be done in 50 ms, or in 20 if _open_days has locked done
--- already; the next round goes on. Days whose table is in use (vacuum works on it, for instance)
--- wait for their turn. Returns how many.
+-- there, no row copied. As many as can be done in 50 ms; the next round goes on. Days whose table is
+-- in use (vacuum works on it, for instance) wait for their turn. Returns how many.
 -- Locks: done, done_default, archive_day, archive_default, the days. Writes: done -> archive.
 create function taskq._close_days(at timestamptz) returns bigint
   language plpgsql volatile
@@ -379,9 +379,6 @@ declare
   v_day   record;
   v_days  regclass[] := '{}';
   v_moves text[] := '{}';
-  v_held  boolean := exists (select from pg_locks l
-                              where l.pid = pg_backend_pid() and l.relation = 'taskq.done'::regclass
-                                and l.mode = 'AccessExclusiveLock');
   v_until timestamptz;
   v_count bigint := 0;
 begin
@@ -397,7 +394,7 @@ begin
     return 0;
   end if;
   lock table only taskq.done in access exclusive mode;
-  v_until := clock_timestamp() + case when v_held then interval '20 ms' else interval '50 ms' end;
+  v_until := clock_timestamp() + interval '50 ms';
   lock table only taskq.done_default in access exclusive mode nowait;
   lock table only taskq.archive_day in share update exclusive mode nowait;
   lock table only taskq.archive_default in access exclusive mode nowait;
@@ -437,10 +434,10 @@ begin
   end if;
   lock table only taskq.archive_day, taskq.archive_default in access exclusive mode nowait;
   for i in 1 .. cardinality(v_days) loop
-    exit when clock_timestamp() > v_until;
     execute format('lock table only %s in access exclusive mode nowait', v_days[i]);
     execute format('drop table %s', v_days[i]);
     v_count := v_count + 1;
+    exit when clock_timestamp() > v_until;
   end loop;
   return v_count;
 end

@@ -634,10 +634,18 @@ begin
   if not taskq._try_lock('archive') then
     return 0;
   end if;
-  foreach v_step in array array['keys', 'early', 'early expiry', 'default', 'types', 'open days', 'close days', 'drop days'] loop
-    v_count := v_count + taskq._archive_step(v_step, v_now);
+  -- Partitions: the first step that changes any ends the round, and its locks with it. One that fails has lost its locks.
+  foreach v_step in array array['default', 'open days', 'close days', 'drop days'] loop
+    v_count := taskq._archive_step(v_step, v_now);
+    if v_count > 0 then
+      return v_count;
+    end if;
     -- while that CHECK waits for its validation, complete must not wait for other steps, too
     exit when v_step = 'default' and exists (select from taskq._default_check() c where not c.valid);
+  end loop;
+  -- Rows.
+  foreach v_step in array array['types', 'keys', 'early', 'early expiry'] loop
+    v_count := v_count + taskq._archive_step(v_step, v_now);
   end loop;
   return v_count;
 end
@@ -706,10 +714,11 @@ begin
       return 1;
     elsif not v_check.valid then
       v_moved := taskq._move_early('taskq.done_default', outside => tstzrange(v_check.starts_at, v_check.ends_at));
-      if v_moved < 1000 then
-        alter table taskq.done_default validate constraint done_default_days;
+      if v_moved > 0 then
+        return v_moved;
       end if;
-      return v_moved + 1;
+      alter table taskq.done_default validate constraint done_default_days;
+      return 1;
     end if;
   elsif taskq._default_is_large(_bound_default.at) and exists (select from taskq.done_default) then
     lock table only taskq.done_default in access exclusive mode;
@@ -723,6 +732,73 @@ begin
     return 1;
   end if;
   return 0;
+end
+$$;
+
+create or replace function taskq._close_days(at timestamptz) returns bigint
+  language plpgsql volatile
+  set search_path = pg_catalog, pg_temp set timezone = 'UTC' set lock_timeout = '50ms' as $$
+declare
+  v_day   record;
+  v_days  regclass[] := '{}';
+  v_moves text[] := '{}';
+  v_until timestamptz;
+  v_count bigint := 0;
+begin
+  -- the commands are written before the first lock
+  for v_day in select d.* from taskq._days_due(_close_days.at) d where d.whole or taskq._is_empty(d.part) limit 100 loop
+    v_days := v_days || v_day.part;
+    v_moves := v_moves || case when not v_day.whole then format('drop table %s', v_day.part)
+      else format('alter table taskq.archive_day attach partition %1$s for values %2$s; alter table %1$s rename to %3$I',
+                  v_day.part, taskq._bounds(v_day.starts_at, v_day.ends_at),
+                  taskq._day_name('archive', v_day.starts_at, v_day.ends_at)) end;
+  end loop;
+  if cardinality(v_days) = 0 then
+    return 0;
+  end if;
+  lock table only taskq.done in access exclusive mode;
+  v_until := clock_timestamp() + interval '50 ms';
+  lock table only taskq.done_default in access exclusive mode nowait;
+  lock table only taskq.archive_day in share update exclusive mode nowait;
+  lock table only taskq.archive_default in access exclusive mode nowait;
+  for i in 1 .. cardinality(v_days) loop
+    begin
+      execute format('lock table only %s in access exclusive mode nowait', v_days[i]);
+    exception when lock_not_available then
+      continue;
+    end;
+    execute format('alter table taskq.done detach partition %s', v_days[i]);
+    execute v_moves[i];
+    v_count := v_count + 1;
+    exit when clock_timestamp() > v_until;
+  end loop;
+  if v_count = 0 then
+    raise lock_not_available using message = 'the tables of all days that are due are in use';
+  end if;
+  return v_count;
+end
+$$;
+
+create or replace function taskq._drop_days(at timestamptz) returns bigint
+  language plpgsql volatile set search_path = pg_catalog, pg_temp set timezone = 'UTC' as $$
+declare
+  v_before timestamptz := _drop_days.at - taskq._archive_retention();
+  v_days   regclass[] := array(select d.part from taskq._days('taskq.archive_day') d
+                                where d.ends_at <= v_before order by d.ends_at);
+  v_until  timestamptz := clock_timestamp() + interval '50 ms';
+  v_count  bigint := 0;
+begin
+  if cardinality(v_days) = 0 then
+    return 0;
+  end if;
+  lock table only taskq.archive_day, taskq.archive_default in access exclusive mode nowait;
+  for i in 1 .. cardinality(v_days) loop
+    execute format('lock table only %s in access exclusive mode nowait', v_days[i]);
+    execute format('drop table %s', v_days[i]);
+    v_count := v_count + 1;
+    exit when clock_timestamp() > v_until;
+  end loop;
+  return v_count;
 end
 $$;
 

@@ -97,7 +97,7 @@ def check_load(pooler: Pooler) -> None:
         conn.execute("select taskq.configure_queue('work', %s)",
                      (Jsonb({"max_running": LIMIT, "rate": f"{RATE}/second", "burst": BURST}),))
         load = Load(f"host={where['PGHOST']} port={where['PGPORT']} dbname=loaded user=postgres")
-        load.run()
+        load.run(observer=conn)
         check("no client met an error", not load.errors, load.errors[:3])
         done = load.done
         connections = "select count(*) from pg_stat_activity where datname = 'loaded' and backend_type = 'client backend'"

@@ -25,15 +25,25 @@ $$;
 create function test.day(n integer) returns void language sql as $$
   select set_config('taskq.test_clock', format('%s 12:00+00', date '2031-01-01' + day.n), false)
 $$;
--- Rounds until there is nothing left to do.
-create function test.rounds() returns boolean language plpgsql as $$
+-- Rounds, each in its transaction, until there is nothing left to do; and whether each moved tasks, or locked tables against those
+-- who purge tasks.
+create table test.round (moved boolean, locked boolean);
+create procedure test.rounds() language plpgsql as $$
+declare
+  v_early bigint;
 begin
   for i in 1 .. 50 loop
+    select count(*) into v_early from taskq.archive_early;
     if taskq._duty_archive() = 0 then
-      return true;
+      return;
     end if;
+    insert into test.round
+    select v_early < (select count(*) from taskq.archive_early),
+           exists (select from pg_locks l join pg_class c on c.oid = l.relation
+                    where l.pid = pg_backend_pid() and l.mode = 'AccessExclusiveLock' and c.relname ~ '^(done|archive)');
+    commit;
   end loop;
-  return false;
+  raise 'there is always something left to do';
 end
 $$;
 -- The day of the test that a partition begins with.
@@ -88,7 +98,7 @@ select e.extconfig @> array['taskq.done_default'::regclass::oid] as registered, 
 select c.relname from pg_depend d join pg_class c on c.oid = d.objid where d.deptype = 'e' and d.classid = 'pg_class'::regclass
    and c.relname like '%done%' order by 1;
 -- after all rounds nothing is online that is older than 30 days, nothing archived that is not
-select test.rounds();
+call test.rounds();
 select place, min(day), max(day), count(*) from test.tasks group by place;
 select test.tasks();
 -- days went as a whole, except those of done_default
@@ -98,14 +108,14 @@ select test.tasks();
 
 -- a day past the retention is detached and attached, not copied
 select test.day(61) \gset ignored_
-select test.rounds();
+call test.rounds();
 select test.finish('q', 5);
 select part, pg_relation_filenode(part) as node, part::oid as oid from test.days where place = 'done' and first = 61 \gset day_
 select test.day(91) \gset ignored_
-select test.rounds();
+call test.rounds();
 select place, part, pg_relation_filenode(part) = :day_node as same_file from test.days where part = :day_oid;
 select test.day(92) \gset ignored_
-select test.rounds();
+call test.rounds();
 select place, part, pg_relation_filenode(part) = :day_node as same_file from test.days where part = :day_oid;
 -- its name and the CHECK that saves the scan
 select conname, convalidated from pg_constraint where conrelid = :day_oid and contype = 'c' order by 1;
@@ -123,30 +133,30 @@ select taskq.configure_queue('short', '{"retention": "7 days"}') ->> 'retention'
        taskq.configure_queue('long', '{"retention": "90 days"}') ->> 'retention',
        taskq.configure_queue('none', '{"retention": "0"}') ->> 'retention';
 select test.day(100) \gset ignored_
-select test.rounds();
+call test.rounds();
 select test.finish('q', 2), test.finish('short', 3), test.finish('long', 4), test.finish('none', 5);
 select queue, count(*) from test.tasks where day = 100 group by queue order by 1;
 create view test.day_100 as
   select queue, place, case when part::text like '%early' then 'early' else 'day' end as how, count(*) from test.tasks where day = 100 group by 1, 2, 3;
 select test.day(106) \gset ignored_
-select test.rounds();
+call test.rounds();
 select * from test.day_100 order by 1, 2;
 select set_config('taskq.test_clock', '2031-04-18 12:00:00.000001+00', false) \gset ignored_
-select test.rounds();
+call test.rounds();
 select * from test.day_100 order by 1, 2;
 select test.day(131) \gset ignored_
-select test.rounds();
+call test.rounds();
 select * from test.day_100 order by 1, 2;
 -- the day follows as a whole, and meets what went ahead without trouble
 select test.day(191) \gset ignored_
-select test.rounds();
+call test.rounds();
 select * from test.day_100 order by 1, 2;
 select step, error from taskq._archive_blockers();
 -- a change counts for what is there already
 select test.finish('long', 2);
 select taskq.configure_queue('long', '{"retention": "0"}') ->> 'retention', taskq.configure_queue('short', '{"retention": null}') ->> 'retention';
 select test.day(192) \gset ignored_
-select test.rounds();
+call test.rounds();
 select place, count(*) from test.tasks where queue = 'long' and day = 191 group by place;
 
 -- batches: more than a round's batch, to the last one, each once
@@ -154,14 +164,14 @@ select taskq.configure_queue('short', '{"retention": "1 day"}') ->> 'retention';
 select test.finish('short', 2500), test.tasks();
 select test.day(194) \gset ignored_
 select taskq._move_early(part, 'short', 'infinity') from test.days where first = 192;
-select test.rounds();
+call test.rounds();
 select part, count(*) from test.tasks where queue = 'short' and day = 192 group by part;
 select test.tasks();
 
 -- expired once-keys go, others stay
 select bool_and(taskq.once('s', i::text, interval '1 hour')), bool_and(taskq.once('l', i::text)) from generate_series(1, 1500) i;
 select test.pass('1 hour') \gset ignored_
-select test.rounds();
+call test.rounds();
 select scope, count(*) from taskq.once_key group by scope;
 select taskq.once('s', '1'), taskq.once('l', '1');
 
@@ -169,25 +179,26 @@ select taskq.once('s', '1'), taskq.once('l', '1');
 -- when the time comes for the same days again, their tasks go to the archive all the same
 select test.finish('q', 3), test.tasks();
 select test.day(194 + 365) \gset ignored_
-select test.rounds();
+call test.rounds();
 select test.finish('q', 3);
 select test.day(195) \gset ignored_
-select test.rounds();
+call test.rounds();
 select test.finish('q', 3);
 select test.tasks();
 select place, min(day), max(day), count(*) from test.tasks where day > 194 group by place;
 select test.day(230) \gset ignored_
-select test.rounds();
+call test.rounds();
 select place, min(day), max(day), count(*) from test.tasks where day > 194 group by place;
 select step, error from taskq._archive_blockers();
 select test.tasks();
 -- tasks beyond the days ahead do not stretch the partition of today
 insert into taskq.done (id, queue, task_type, state, priority, attempt, max_retries, enqueued_at, run_at, finished_at, payload)
 select -i, 'q', 't', 'succeeded', 0, 1, 3, d, d, d, '{}' from (values (1, timestamptz '2040-01-01 12:00+00'), (2, '2041-01-01 12:00+00')) x(i, d);
-select test.rounds();
+call test.rounds();
 select part from test.tasks where id < 0 order by 1;
 
--- a large done_default: the CHECK comes first, its validation and the rest in the next round
+-- a large done_default, a step each round: the CHECK comes first; then what is of other days goes; the CHECK is validated; and it is
+-- made the partition of its days
 select test.day(300) \gset ignored_
 insert into taskq.done (id, queue, task_type, state, priority, attempt, max_retries, enqueued_at, run_at, finished_at, payload)
 select -i, 'q', 't', 'succeeded', 0, 1, 3, d, d, d, jsonb_build_object('p', repeat('x', 1700))
@@ -199,13 +210,17 @@ select :'large' as large, :'tasks' as tasks;
 select taskq._duty_archive();
 select test.day_of(ends_at), valid from taskq._default_check();
 select test.finish('q');
+select taskq._duty_archive() as moved;
+select taskq._duty_archive() > 0 as validated;
+select valid from taskq._default_check();
 select taskq._duty_archive() > 0 as some;
 select count(*) from taskq._default_check();
 select d.part, d.last, pg_relation_filenode(d.part) = :node as same_file from test.days d where d.last = 314;
 select part from test.tasks where id in (-10011, -10012);
 select * from taskq._archive_blockers();
 select count(*) from taskq.done_default;
-select test.rounds(), test.tasks();
+call test.rounds();
+select test.tasks();
 -- the CHECK is taken off in time, should the days pass before it is validated
 select test.day(330) \gset ignored_
 insert into taskq.done (id, queue, task_type, state, priority, attempt, max_retries, enqueued_at, run_at, finished_at, payload)
@@ -218,13 +233,15 @@ select taskq._duty_archive() > 0 as some;
 select count(*) from taskq._default_check();
 select taskq._duty_archive() > 0 as some;
 select test.day_of(ends_at), valid from taskq._default_check();
-select test.rounds(), test.tasks();
+call test.rounds();
+select test.tasks();
 
 -- what somebody puts into the archive by hand is not in the way
 insert into taskq.archive select * from taskq.done where id = (select max(id) from taskq.done);
 delete from taskq.done where id = (select max(id) from taskq.done);
 select part from test.tasks where id = (select max(id) from test.tasks);
-select test.rounds(), test.tasks();
+call test.rounds();
+select test.tasks();
 select part from test.tasks where id = (select max(id) from test.tasks);
 
 -- a step that fails is noted, and does not stop the others
@@ -232,11 +249,12 @@ select test.day(400) \gset ignored_
 alter table taskq.done add column surprise integer;
 select bool_and(taskq.once('gone', i::text, interval '1 second')) from generate_series(1, 3) i;
 select test.pass('1 minute') \gset ignored_
-select taskq._duty_archive() > 0 as some;
+call test.rounds();
 select step, error, held_by from taskq._archive_blockers();
 select count(*) from taskq.once_key where scope = 'gone';
 alter table taskq.done drop column surprise;
-select test.rounds(), test.tasks();
+call test.rounds();
+select test.tasks();
 select step, error, held_by from taskq._archive_blockers();
 
 -- the archive keeps all until it is told for how long, then what is younger: whole days, and what went ahead of its day
@@ -247,7 +265,7 @@ create view test.archived as
 select test.day(401) \gset ignored_
 select taskq.configure_queue('short', '{"retention": "1 day"}') ->> 'retention', test.finish('short', 2);
 select test.day(403) \gset ignored_
-select test.rounds();
+call test.rounds();
 select * from test.archived;
 -- who asks for a task that has not finished, or ends it, locks none of these days
 select taskq.enqueue('locks') as id \gset
@@ -265,23 +283,23 @@ select taskq.cancel(:archived);
 delete from taskq.done where id = :id;
 -- (what is no time to keep something for is refused, where people look)
 set taskq.archive_retention = 'soon';
-select test.rounds();
+call test.rounds();
 select step, error from taskq._archive_blockers();
 set taskq.archive_retention = '-1 day';
-select test.rounds();
+call test.rounds();
 select step, error from taskq._archive_blockers();
 select count(*) from taskq.health() where "check" = 'archive' and not ok;
 select * from test.archived;
 set taskq.archive_retention = '300 days';
-select test.rounds();
+call test.rounds();
 select * from test.archived;
 select step, error from taskq._archive_blockers();
 set taskq.archive_retention = '36 hours';
-select test.rounds();
+call test.rounds();
 select * from test.archived;
 set taskq.archive_retention = '';
 select test.pass('1 day') \gset ignored_
-select test.rounds();
+call test.rounds();
 select * from test.archived;
 
 -- nobody can make columns of a day: not of one that was just made, nor of one from a dump, which brings no rights on types
@@ -292,8 +310,11 @@ begin
 end
 $$;
 select count(*) from pg_type t where t.typnamespace = 'taskq'::regnamespace and has_type_privilege('public', t.oid, 'usage');
-select test.rounds();
+call test.rounds();
 select count(*) from pg_type t where t.typnamespace = 'taskq'::regnamespace and has_type_privilege('public', t.oid, 'usage');
+
+-- no round did both: who waits for a task that was moved holds these tables
+select moved, locked from test.round group by 1, 2 order by 1, 2;
 
 -- no table of ours is left when the extension goes
 drop extension taskq cascade;

@@ -44,9 +44,11 @@ fn read(database: &Database, stop: &AtomicBool) -> i64 {
     looks
 }
 
-/// Runs something again and again beside others until told to stop; says what it returned in all.
+/// Runs something again and again beside others until told to stop; says what it returned in all. It looks for deadlocks
+/// at every wait, also where the other one would give up soon.
 fn again(database: &Database, stop: &AtomicBool, sql: &str) -> i64 {
     let mut client = database.connect();
+    client.run("set deadlock_timeout = '1 ms'");
     if sql.contains("'rare'") {
         client.run(BY_INDEX);
     }
