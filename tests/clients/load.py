@@ -11,7 +11,8 @@ from psycopg.types.json import Jsonb
 
 CLIENTS = 50
 TASKS = 20  # of each client, half of them one by one
-LIMIT, RATE, BURST = 20, 100, 20  # of the queue: so many at once; so many a second, and so many more
+LIMIT, RATE, BURST = 10, 100, 20  # of the queue: so many at once; so many a second, and so many more
+PAUSE = 0.1  # seconds after a claim, for which tasks run: at this rate more than the limit would be running
 FORMS = ("ignore", "skip", "replace", "error")  # of on_conflict
 
 
@@ -91,8 +92,7 @@ class Load:
             if choice.randrange(10) == 0:
                 self.operate(conn)
             tasks = conn.execute("select id, token from taskq.claim(%s, %s, %s, '5 min')", (3, ["work"], "w")).fetchall()
-            if not tasks:
-                time.sleep(0.05)
+            time.sleep(PAUSE)
             for task, token in tasks:
                 self.end(conn, choice.randrange(10), task, token)
 
