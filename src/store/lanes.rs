@@ -1,7 +1,8 @@
 //! Reading the lanes: which have something due, and what a claim may take from them.
 
 use super::columns::Column;
-use super::heap::{Is, Key, Lock, Scan, TaskTable};
+use super::heap::{Lock, TaskTable};
+use super::scan::{Is, Key, Scan};
 use super::statements::{CLAIM_CANDIDATES, CLAIM_PROBE};
 use crate::config::Config;
 use crate::failure::Outcome;

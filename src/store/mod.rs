@@ -7,7 +7,9 @@
 mod columns;
 mod ends;
 mod heap;
+mod index;
 mod lanes;
+mod scan;
 #[rustfmt::skip]
 mod statements;
 mod taken;

@@ -1,7 +1,8 @@
 //! Taking tasks: the rows that a claim marks as running.
 
 use super::columns::{Column, Values};
-use super::heap::{self, Is, Key, Lock, Locking, TaskTable};
+use super::heap::{self, Lock, TaskTable};
+use super::scan::{Is, Key, Locking};
 use super::statements::CLAIM_UPDATE;
 use crate::changes::{self, Place};
 use crate::config::Config;
