@@ -213,6 +213,7 @@ declare
   v_stand  taskq._standing;
   v_found  taskq._finding[];
 begin
+  perform taskq._check_filters(_findings.of_queue, null);
   if _findings.of_queue is not null and not taskq._is_known(_findings.of_queue) then
     return;
   end if;
@@ -252,6 +253,7 @@ comment on function taskq._findings(text) is 'All findings about a queue, or (NU
 -- One row a finding, causes before what they explain: rank, queue (NULL: the database), severity (critical, warning,
 -- info), finding (a code), cause (in words), evidence (the figures, now and usual), facts (the same, as JSON), and
 -- advice: the call to make. One row nothing_found, severity ok, if all is well. No row for a queue that nobody knows.
+-- Errors: 22023 for a name that no queue can have.
 -- Reads: samples of 3 hours, figures, lane heads, dead letters; all bounded.
 create function taskq.diagnose(queue text = null)
   returns table (rank bigint, queue text, severity text, finding text, cause text, evidence text, facts jsonb, advice text)

@@ -1,5 +1,20 @@
 -- Operators: bring dead letters back, or forget tasks.
 
+-- Refuses filters that no task could pass, because no queue or task type can be called so.
+create function taskq._check_filters(queue text, task_type text) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  if _check_filters.queue is not null then
+    perform taskq._check_name('queue', _check_filters.queue);
+  end if;
+  if _check_filters.task_type is not null then
+    perform taskq._check_name('task_type', _check_filters.task_type);
+  end if;
+end
+$$;
+comment on function taskq._check_filters(text, text) is
+  'Refuses filters that name what no queue or task type can be called.';
+
 -- redrive: dead letters wait again, with their retries renewed and their token still rising.
 -- All given filters must hold; with none, queue => '*' says that all are meant.
 --   max_tasks   at most so many, longest dead first
@@ -25,6 +40,7 @@ declare
   v_kept timestamptz;  -- unique_for counts on from the enqueue
   v_redriven bigint[] := '{}';
 begin
+  perform taskq._check_filters(redrive.queue, redrive.task_type);
   if redrive.queue is null and redrive.task_type is null and redrive.ids is null then
     perform taskq._refuse('22023', 'redrive was given no filter', 'Name a queue, a task type or ids; queue => ''*'' means all dead letters.');
   end if;
@@ -110,6 +126,7 @@ declare
   v_ids    bigint[];
   v_groups jsonb;
 begin
+  perform taskq._check_filters(purge.queue, purge.task_type);
   if purge.state is null or purge.state not in ('dead', 'succeeded', 'cancelled', 'scheduled', 'ready') then
     perform taskq._refuse('22023', 'state is not valid', 'Use dead, succeeded, cancelled, scheduled or ready; running tasks can be cancelled.');
   end if;

@@ -378,6 +378,97 @@ begin
 end
 $$;
 
+create function taskq._check_filters(queue text, task_type text) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  if _check_filters.queue is not null then
+    perform taskq._check_name('queue', _check_filters.queue);
+  end if;
+  if _check_filters.task_type is not null then
+    perform taskq._check_name('task_type', _check_filters.task_type);
+  end if;
+end
+$$;
+
+comment on function taskq._check_filters(text, text) is
+  'Refuses filters that name what no queue or task type can be called.';
+
+create or replace function taskq.redrive(
+  queue      text = null,
+  task_type  text = null,
+  ids        bigint[] = null,
+  max_tasks  integer = null,
+  per_second numeric = null)
+  returns table (redriven bigint, skipped bigint, skipped_ids bigint[])
+  language plpgsql volatile security definer rows 1 set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now  timestamptz := taskq._now();
+  v_task taskq.dead_letter;
+  v_step interval := '0';
+  v_kept timestamptz;  -- unique_for counts on from the enqueue
+  v_redriven bigint[] := '{}';
+begin
+  perform taskq._check_filters(redrive.queue, redrive.task_type);
+  if redrive.queue is null and redrive.task_type is null and redrive.ids is null then
+    perform taskq._refuse('22023', 'redrive was given no filter', 'Name a queue, a task type or ids; queue => ''*'' means all dead letters.');
+  end if;
+  if redrive.max_tasks < 0 then
+    perform taskq._refuse('22023', 'max_tasks must not be negative', 'Give a number of tasks, or NULL for all.');
+  end if;
+  if redrive.per_second is not null and redrive.per_second not between 0.0001 and 1000000 then
+    perform taskq._refuse('22023', 'per_second must be between 0.0001 and 1000000', 'Give the number of tasks a second, such as 0.5 or 20.');
+  end if;
+  if redrive.per_second is not null then
+    v_step := make_interval(secs => (1 / redrive.per_second)::double precision);
+  end if;
+
+  redriven := 0;
+  skipped_ids := '{}';
+  for v_task in
+    select d.* from taskq.dead_letter d
+     where d.id = any (array(
+             select c.id from taskq.dead_letter c
+              where (redrive.queue is null or redrive.queue = '*' or c.queue = redrive.queue)
+                and (redrive.task_type is null or c.task_type = redrive.task_type)
+                and (redrive.ids is null or c.id = any (redrive.ids))
+              order by c.died_at, c.id
+              limit redrive.max_tasks))
+     order by d.task_type, d.unique_key, d.id
+       for update skip locked
+  loop
+    if v_task.unique_key is not null then
+      delete from taskq.unique_key k
+       where k.task_type = v_task.task_type and k.key = v_task.unique_key
+         and k.let_go and (k.kept_until <= v_now or k.task_id = v_task.id)
+      returning k.kept_until into v_kept;
+      insert into taskq.unique_key (task_type, key, task_id, until_started, kept_until)
+      values (v_task.task_type, v_task.unique_key, v_task.id, v_task.unique_until = 'started', v_kept)
+          on conflict do nothing;
+      if not found then
+        skipped_ids := skipped_ids || v_task.id;
+        continue;
+      end if;
+    end if;
+    delete from taskq.dead_letter d where d.id = v_task.id;
+    insert into taskq.task (id, queue, priority, run_at, token, max_retries, enqueued_at, redriven_at, bytes, task_type,
+                            unique_key, unique_until, group_key, payload, headers, progress, errors)
+    values (v_task.id, v_task.queue, v_task.priority, v_now + v_step * redriven, v_task.token, v_task.max_retries,
+            v_task.enqueued_at, v_now, v_task.bytes, v_task.task_type, v_task.unique_key, v_task.unique_until,
+            v_task.group_key, v_task.payload, v_task.headers, v_task.progress, v_task.errors);
+    perform taskq._note_redriven(v_task.queue, v_task.task_type, v_now + v_step * redriven, v_task.enqueued_at);
+    redriven := redriven + 1;
+    v_redriven := v_redriven || v_task.id;
+  end loop;
+  if redrive.ids is not null then
+    -- whatever the reason (not dead, key held, locked, beyond max_tasks): nothing is silently dropped
+    skipped_ids := array(select i.id from unnest(redrive.ids) i(id) where i.id is not null
+                         except select r.id from unnest(v_redriven) r(id) order by 1);
+  end if;
+  skipped := cardinality(skipped_ids);
+  return next;
+end
+$$;
+
 create or replace function taskq.purge(
   state      text,
   queue      text = null,
@@ -394,6 +485,7 @@ declare
   v_ids    bigint[];
   v_groups jsonb;
 begin
+  perform taskq._check_filters(purge.queue, purge.task_type);
   if purge.state is null or purge.state not in ('dead', 'succeeded', 'cancelled', 'scheduled', 'ready') then
     perform taskq._refuse('22023', 'state is not valid', 'Use dead, succeeded, cancelled, scheduled or ready; running tasks can be cancelled.');
   end if;
@@ -2391,6 +2483,7 @@ declare
   v_stand  taskq._standing;
   v_found  taskq._finding[];
 begin
+  perform taskq._check_filters(_findings.of_queue, null);
   if _findings.of_queue is not null and not taskq._is_known(_findings.of_queue) then
     return;
   end if;
@@ -3097,6 +3190,8 @@ revoke all on function taskq._take_claims() from public;
 revoke all on function taskq._workers_seen() from public;
 
 revoke all on function taskq._finished_task(bigint) from public;
+
+revoke all on function taskq._check_filters(text, text) from public;
 
 revoke all on table taskq.workers from public;
 

@@ -65,6 +65,21 @@ begin
 end
 $$;
 
+-- Rounds of the archive duty until nothing is left to do; the first may only make the days ahead.
+create function test.archive() returns bigint language plpgsql as $$
+declare
+  v_count bigint := 0;
+  v_round bigint;
+begin
+  loop
+    v_round := taskq._duty_archive();
+    exit when v_round = 0;
+    v_count := v_count + v_round;
+  end loop;
+  return v_count;
+end
+$$;
+
 -- Claims and says what was got, in the order of the rows.
 create function test.claim(n integer = 1, queues text[] = null) returns text language sql as $$
   select coalesce(string_agg(format('%s attempt %s', c.task_type, c.attempt), ', ' order by c.ordinality), 'nothing')

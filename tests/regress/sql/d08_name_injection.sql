@@ -45,7 +45,7 @@ select count(taskq.configure_queue(name, '{"retention": "1 s"}')) from good;
 select count(*) from good, taskq.claim(1, array[name], name) c, taskq.complete_many(array[c.id], array[c.token]) d where c.task_type = name;
 select count(*) from good join taskq.finished f on f.queue = name and f.task_type = name and f.worker = name;
 select test.pass('2 s') \gset ignored_
-select taskq._duty_archive() >= 28 as archived;
+select test.archive() >= 28 as archived;
 select count(*) from good join taskq.archive a on a.queue = name and a.task_type = name;
 select count(*) from taskq.done join good on name = queue;
 select * from taskq._archive_blockers();
@@ -53,6 +53,17 @@ select count(taskq.enqueue(name, queue => name)) as enqueued from good;
 select count(*) from good where exists (select from taskq.diagnose(name));
 select count(*) from good, taskq.claim(1, array[name], name) c, taskq.why(c.id) w where w.reason = 'running' and w.who = name;
 select length(taskq.metrics()) > 1000 as metrics, length(taskq.dashboard()) > 1000 as board;
+
+-- what cannot be a name is refused everywhere, also where it would only be looked for
+select left(name, 3) as name, octet_length(name) as bytes, count(*) as verbs,
+       string_agg(verb, ', ') filter (where not starts_with(test.error('select ' || format(verb, name)), '22023')) as accepted_by
+  from unnest(array['', repeat('x', 64), repeat('é', 32), E'a\nb', E'\x7f']) name,
+       unnest(string_to_array($$taskq.enqueue(%1$L); taskq.enqueue('t', queue => %1$L); taskq.claim(1, array[%1$L]); taskq.configure_queue(%1$L, '{}');
+              taskq.configure_type(%1$L, '{}'); taskq.pause(%1$L); taskq.resume(%1$L); taskq.estimate(%1$L); taskq.estimate('t', %1$L);
+              taskq.redrive(%1$L); taskq.redrive(task_type => %1$L); taskq.purge('dead', %1$L); taskq.purge('ready', task_type => %1$L);
+              taskq.diagnose(%1$L); taskq.schedule(%1$L, '@daily', 't'); taskq.schedule('s', '@daily', %1$L); taskq.unschedule(%1$L);
+              taskq.drill(%1$L)$$, ';')) verb
+ group by 1, 2 order by 2, 1;
 
 -- everything is still there
 select to_regclass('taskq.task') is not null as task, count(*) from pg_namespace where nspname ~ 'drop|%|\$';

@@ -49,7 +49,7 @@ select s as state, test.purge(s) from unnest('{dead, succeeded, cancelled, sched
 -- filters
 select s as state, test.purge(s, 'q') from unnest('{dead, succeeded, cancelled, scheduled, ready}'::text[]) s;
 select s as state, test.purge(s, task_type => 'b') from unnest('{dead, succeeded, cancelled, scheduled, ready}'::text[]) s;
-select test.purge('ready', 'q', 'b'), test.purge('ready', 'nosuch'), test.purge('ready', ''), test.purge('ready', '*');
+select test.purge('ready', 'q', 'b'), test.purge('ready', 'nosuch'), test.error('select taskq.purge(''ready'', '''')'), test.purge('ready', '*');
 -- age: of the death, the finish, or the enqueue
 select s as state, test.purge(s, older_than => '11 days') from unnest('{dead, succeeded, cancelled, scheduled, ready}'::text[]) s;
 select s as state, test.purge(s, older_than => '4 days') from unnest('{dead, succeeded, cancelled, scheduled, ready}'::text[]) s;

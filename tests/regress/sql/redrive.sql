@@ -53,7 +53,7 @@ select test.redrive('*');
 select test.redrive('*', 'b');
 select test.redrive('r', 'b');
 select test.redrive('nosuch');
-select test.redrive('');
+select test.error('select taskq.redrive('''')');
 select test.redrive(ids => array[:first, :first + 2, :first]);
 select test.redrive('q', ids => array[:first, :first + 5]);
 select test.redrive(ids => '{}');
