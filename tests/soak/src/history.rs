@@ -21,6 +21,8 @@ pub struct Call {
     pub fate: Fate,
     /// When its client knew that it was committed.
     pub settled: Time,
+    /// From when to when its transaction was ended, which may wait, too: for what is done at the commit.
+    pub ending: Option<(Time, Time)>,
 }
 
 pub const NEVER: Time = Time::MAX;
@@ -50,7 +52,7 @@ impl Call {
 #[derive(Default)]
 struct Txn {
     level: String,
-    ending: bool,
+    ending: Option<Time>,
     end: Option<(Fate, Time)>,
     undone: Vec<(u64, u64)>,
 }
@@ -72,7 +74,7 @@ pub fn calls(events: &[(u64, Event)]) -> Vec<Call> {
                 let to = last_call.get(client).copied().unwrap_or_default();
                 txns.entry((*client, *txn)).or_default().undone.push((*from, to));
             }
-            Event::Ending { txn, .. } => txns.entry((*client, *txn)).or_default().ending = true,
+            Event::Ending { txn, at } => txns.entry((*client, *txn)).or_default().ending = Some(*at),
             Event::End { txn, at, fate } => {
                 txns.entry((*client, *txn)).or_default().end = Some((*fate, *at));
             }
@@ -106,7 +108,7 @@ pub fn calls(events: &[(u64, Event)]) -> Vec<Call> {
                 fate => (*fate, NEVER),
             },
             // Killed: before it could commit, or just then.
-            (_, Some(txn)) if !txn.ending => (Fate::RolledBack, NEVER),
+            (_, Some(txn)) if txn.ending.is_none() => (Fate::RolledBack, NEVER),
             (_, Some(_)) => (Fate::Unknown, NEVER),
             (Some(Outcome::Done(_)), None) => (Fate::Committed, after),
             (_, None) => (Fate::Unknown, NEVER),
@@ -124,6 +126,7 @@ pub fn calls(events: &[(u64, Event)]) -> Vec<Call> {
             outcome,
             fate,
             settled,
+            ending: txn.and_then(|txn| Some((txn.ending?, txn.end.map_or(NEVER, |(_, at)| at)))),
         });
     }
     // An unanswered call is over when its client calls again: it waits until its former session is gone.

@@ -90,12 +90,15 @@ fn deadlock(line: &Line, following: &[&str], calls: &[Call]) -> Found {
     circle.dedup();
     let (mut several, mut strange, mut members) = (false, false, Vec::new());
     for pid in circle {
-        let call = in_flight(calls, pid, line.at);
+        let (call, what) = match in_flight(calls, pid, line.at) {
+            Some(call) => (Some(call), "in"),
+            None => (ending(calls, pid, line.at), "ending the transaction of"),
+        };
         several |= call.is_some_and(|call| call.earlier > 0);
         strange |= call.is_none();
         members.push(
             call.map_or(format!("process {pid}, which is no client's or called nothing then"), |call| {
-                format!("process {pid}: {}, after {} others", call.name(), call.earlier)
+                format!("process {pid}: {what} {}, after {} others", call.name(), call.earlier)
             }),
         );
     }
@@ -122,6 +125,12 @@ fn in_flight(calls: &[Call], pid: i32, at: Time) -> Option<&Call> {
     let distance = |call: &Call| (call.before - at).max(at - call.after).max(0);
     let of_process = calls.iter().filter(|call| call.pid == pid && distance(call) <= SLACK);
     of_process.min_by_key(|call| distance(call))
+}
+
+/// The last call of the transaction that a process was ending at that moment.
+fn ending(calls: &[Call], pid: i32, at: Time) -> Option<&Call> {
+    let at_end = |call: &&Call| call.ending.is_some_and(|(from, to)| from - SLACK <= at && at - SLACK <= to);
+    calls.iter().filter(|call| call.pid == pid).filter(at_end).max_by_key(|call| call.before)
 }
 
 /// What a client was told of is in the log, where its circle was looked at.
@@ -158,6 +167,7 @@ mod tests {
             outcome: (!code.is_empty()).then_some(error),
             fate: Fate::RolledBack,
             settled: at,
+            ending: None,
         }
     }
 
@@ -185,6 +195,20 @@ mod tests {
         let around = [call(12, 1, -320, -301, ""), call(12, 0, -300, 40, ""), call(12, 3, 41, 60, "")];
         let around = around.into_iter().chain([call(11, 4, -240, -210, ""), victim(), call(11, 5, 2, 9, "")]);
         assert_eq!(check(LOG, &around.collect::<Vec<_>>()).len(), 1);
+    }
+
+    #[test]
+    fn a_commit_takes_part_in_a_deadlock_with_the_calls_before_it() {
+        let at = 1_796_004_000_123_000;
+        let committed = |earlier, from: Time, to: Time| Call {
+            ending: Some((at + from * 1000, at + to * 1000)),
+            ..call(12, earlier, -400, -300, "")
+        };
+        let check = |commit| check(LOG, &[call(11, 0, -201, 1, "40P01"), commit]);
+        assert_eq!(check(committed(1, -250, 10)), Found::new());
+        assert!(check(committed(0, -250, 10))[0].starts_with("a deadlock of calls that each were alone"));
+        assert!(check(committed(1, -290, -250))[0].contains("process 12, which is no client's"));
+        assert!(check(committed(1, 20, 30))[0].contains("process 12, which is no client's"));
     }
 
     #[test]
