@@ -150,9 +150,11 @@ pub struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// The earliest moment at which it may have been over by the clock.
-    pub fn expiry(&self) -> Time {
-        self.extensions.iter().fold(self.claim.expires_at, |expiry, (call, at)| match call.fate {
+    /// The earliest moment at which it may have been over by the clock, by all that was called until a moment. (It may be
+    /// over, and prolonged later: if nobody has claimed the task in between.)
+    pub fn expiry(&self, until: Time) -> Time {
+        let extensions = self.extensions.iter().filter(|(call, _)| call.before <= until);
+        extensions.fold(self.claim.expires_at, |expiry, (call, at)| match call.fate {
             Fate::Committed => *at,
             Fate::RolledBack => expiry,
             _ => expiry.min(*at),
@@ -296,22 +298,40 @@ mod tests {
         called(client, at, "claim", vec![Want::Claim], Outcome::Done(vec![Effect::Claimed(claim)]))
     }
 
+    fn extended(at: Time, outcome: Option<Outcome>) -> [(u64, Event); 2] {
+        let effect = Effect::Extended { id: 1, token: 10, expires_at: at + 5_000_000 };
+        let wants = vec![Want::Lease { id: 1, token: 10, end: false }];
+        called(6, at, "extend", wants, outcome.unwrap_or(Outcome::Done(vec![effect])))
+    }
+
     fn found(events: &[[(u64, Event); 2]]) -> judge::Found {
         let calls = calls(&events.concat());
-        judge::deliveries(&tasks(&calls), &calls, &mut Counts::default())
+        let (tasks, mut counts) = (tasks(&calls), Counts::default());
+        let mut found = judge::deliveries(&tasks, &calls, &mut counts);
+        found.extend(judge::refusals(&tasks, &calls, &mut counts));
+        found
     }
 
     #[test]
     fn only_an_extend_that_nobody_was_answered_may_have_ended_a_lease_early() {
         let (first, second) = (|| claimed(6, 1_000_000, 10, 1), || claimed(7, 2_000_000, 20, 2));
-        let extend = |outcome| {
-            let wants = vec![Want::Lease { id: 1, token: 10, end: false }];
-            called(6, 1_500_000, "extend", wants, outcome)
-        };
         assert_eq!(found(&[first(), second()]).len(), 1, "a lease given twice");
-        let extended = Effect::Extended { id: 1, token: 10, expires_at: 6_000_000 };
-        assert_eq!(found(&[first(), extend(Outcome::Done(vec![extended])), second()]).len(), 1);
+        assert_eq!(found(&[first(), extended(1_500_000, None), second()]).len(), 1);
         let lost = Outcome::Lost { code: "57P01".to_owned() };
-        assert_eq!(found(&[first(), extend(lost), second()]), judge::Found::new());
+        assert_eq!(found(&[first(), extended(1_500_000, Some(lost)), second()]), judge::Found::new());
+    }
+
+    #[test]
+    fn only_who_had_the_lease_at_that_moment_must_not_be_refused() {
+        let refused = |at| {
+            let error = Outcome::Error { code: "TQ001".to_owned(), message: String::new() };
+            called(6, at, "complete", vec![Want::Lease { id: 1, token: 10, end: true }], error)
+        };
+        let first = || claimed(6, 1_000_000, 10, 1);
+        assert_eq!(found(&[first(), refused(5_000_000)]).len(), 1);
+        assert_eq!(found(&[first(), refused(6_100_000)]).len(), 0);
+        assert_eq!(found(&[first(), extended(5_500_000, None), refused(6_100_000)]).len(), 1);
+        // It was over, and was prolonged later.
+        assert_eq!(found(&[first(), refused(6_100_000), extended(6_200_000, None)]).len(), 0);
     }
 }

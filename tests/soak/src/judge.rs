@@ -1,6 +1,6 @@
 //! What must hold for the calls of all clients, whatever happened. Each rule returns what breaks it.
 
-use crate::history::{Call, Lease, Task};
+use crate::history::{Call, Lease, NEVER, Task};
 use crate::journal::{Effect, Fate, Outcome, Time, Want};
 use std::collections::HashMap;
 
@@ -91,7 +91,7 @@ pub fn deliveries(tasks: &HashMap<i64, Task>, calls: &[Call], counts: &mut Count
             let (first, second) = (pair[0], pair[1]);
             let ended =
                 first.ends.iter().any(|(call, _, _)| call.possible() && call.before <= second.by.after);
-            let over = first.expiry() <= second.by.after;
+            let over = first.expiry(NEVER) <= second.by.after;
             if !ended && !over {
                 found.push(format!(
                     "task {id} was given to client {} while client {} had it (tokens {} and {})",
@@ -111,7 +111,7 @@ pub fn deliveries(tasks: &HashMap<i64, Task>, calls: &[Call], counts: &mut Count
             }
             // Nobody else can have had it before the first lease was over or may have been ended.
             let ends = first.ends.iter().filter(|(call, ..)| call.possible()).map(|(call, ..)| call.before);
-            let free = ends.chain([first.expiry()]).min().unwrap_or_default();
+            let free = ends.chain([first.expiry(NEVER)]).min().unwrap_or_default();
             let unseen = lost.iter().filter(|(from, to)| *from <= second.by.after && *to >= free);
             let unseen = unseen.count() as i32;
             let (next, allowed) = (second.claim.attempt, attempts(first));
@@ -236,7 +236,7 @@ pub fn refusals(tasks: &HashMap<i64, Task>, calls: &[Call], counts: &mut Counts)
         };
         let ended = lease.ends.iter().any(|(other, ..)| matters(other))
             || task.cancels.iter().any(|(other, force, _)| *force && matters(other));
-        if lease.by.fate == Fate::Committed && !ended && lease.expiry() > call.after {
+        if lease.by.fate == Fate::Committed && !ended && lease.expiry(call.before) > call.after {
             found.push(format!(
                 "task {id}: {} was refused although client {} had the lease",
                 call.name(),
