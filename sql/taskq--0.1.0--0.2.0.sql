@@ -572,6 +572,18 @@ comment on column taskq.workers.claims is 'How often it has asked.';
 
 comment on column taskq.workers.claimed is 'How many tasks it got.';
 
+create or replace view taskq.finished as
+  select f.id, f.queue, f.task_type, f.state, f.priority, f.attempt, f.max_retries, f.enqueued_at, f.run_at, f.claimed_at,
+         f.finished_at, f.worker, f.unique_key, f.cancel_reason, f.payload, f.headers, f.progress, f.result,
+         taskq._last_error(f.errors) as last_error, f.errors, f.group_key
+    from taskq.done f;
+
+create or replace view taskq.dead_letters as
+  select d.id, d.queue, d.task_type, d.died_at, taskq._last_error(d.errors) as last_error, d.attempt, d.max_retries,
+         d.priority, d.enqueued_at, d.run_at, d.claimed_at, d.worker, d.redriven_at, d.acknowledged_at, d.unique_key,
+         d.payload, d.headers, d.progress, d.errors, d.group_key
+    from taskq.dead_letter d;
+
 create or replace function taskq._duty_alert() returns bigint
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -204,7 +204,7 @@ comment on column taskq.running.stuck is 'The lease is over and nobody has taken
 create view taskq.finished as
   select f.id, f.queue, f.task_type, f.state, f.priority, f.attempt, f.max_retries, f.enqueued_at, f.run_at, f.claimed_at,
          f.finished_at, f.worker, f.unique_key, f.cancel_reason, f.payload, f.headers, f.progress, f.result,
-         taskq._last_error(f.errors) as last_error, f.errors
+         taskq._last_error(f.errors) as last_error, f.errors, f.group_key
     from taskq.done f;
 comment on view taskq.finished is 'Succeeded and cancelled tasks within their retention. Streams: use a LIMIT, a queue or an id.';
 comment on column taskq.finished.last_error is 'The newest error of the runs before.';
@@ -212,7 +212,7 @@ comment on column taskq.finished.last_error is 'The newest error of the runs bef
 create view taskq.dead_letters as
   select d.id, d.queue, d.task_type, d.died_at, taskq._last_error(d.errors) as last_error, d.attempt, d.max_retries,
          d.priority, d.enqueued_at, d.run_at, d.claimed_at, d.worker, d.redriven_at, d.acknowledged_at, d.unique_key,
-         d.payload, d.headers, d.progress, d.errors
+         d.payload, d.headers, d.progress, d.errors, d.group_key
     from taskq.dead_letter d;
 comment on view taskq.dead_letters is 'Tasks whose retries are used up, with the history of their errors. redrive brings them back, purge forgets them.';
 comment on column taskq.dead_letters.last_error is 'The error of the last run.';

@@ -89,6 +89,13 @@ select task_type, state, priority, attempt, worker, unique_key, cancel_reason, p
 -- dead_letters
 select task_type, last_error, attempt, max_retries, priority, worker, redriven_at, acknowledged_at, unique_key, payload, headers, progress,
        jsonb_array_length(errors) as errors from taskq.dead_letters where queue = 'q';
+-- both, and tasks, tell the group
+select count(taskq.enqueue('grouped', queue => 'grouped', group_key => 'g' || n)) from generate_series(1, 3) n;
+select count(taskq.complete(c.id, c.token)) from taskq.claim(1, array['grouped']) c;
+select count(f) from taskq.claim(1, array['grouped']) c, taskq.fail(c.id, c.token, 'no', retry => false) f;
+select group_key, state from taskq.finished where queue = 'grouped'
+union all select group_key, 'dead' from taskq.dead_letters where queue = 'grouped'
+union all select group_key, state from taskq.tasks where queue = 'grouped' order by 1;
 -- task_types shows those that were configured
 select taskq.configure_type('set', '{"priority": 1}') \gset ignored_
 select task_type, queue, priority, max_retries, lease, backoff_base, backoff_factor, backoff_cap, jitter, updated_at = taskq._now() as now from taskq.task_types;
