@@ -578,11 +578,15 @@ create or replace view taskq.finished as
          taskq._last_error(f.errors) as last_error, f.errors, f.group_key
     from taskq.done f;
 
+comment on column taskq.finished.group_key is 'Its group.';
+
 create or replace view taskq.dead_letters as
   select d.id, d.queue, d.task_type, d.died_at, taskq._last_error(d.errors) as last_error, d.attempt, d.max_retries,
          d.priority, d.enqueued_at, d.run_at, d.claimed_at, d.worker, d.redriven_at, d.acknowledged_at, d.unique_key,
          d.payload, d.headers, d.progress, d.errors, d.group_key
     from taskq.dead_letter d;
+
+comment on column taskq.dead_letters.group_key is 'Its group.';
 
 create or replace function taskq._duty_alert() returns bigint
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$

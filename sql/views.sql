@@ -208,6 +208,7 @@ create view taskq.finished as
     from taskq.done f;
 comment on view taskq.finished is 'Succeeded and cancelled tasks within their retention. Streams: use a LIMIT, a queue or an id.';
 comment on column taskq.finished.last_error is 'The newest error of the runs before.';
+comment on column taskq.finished.group_key is 'Its group.';
 
 create view taskq.dead_letters as
   select d.id, d.queue, d.task_type, d.died_at, taskq._last_error(d.errors) as last_error, d.attempt, d.max_retries,
@@ -216,6 +217,7 @@ create view taskq.dead_letters as
     from taskq.dead_letter d;
 comment on view taskq.dead_letters is 'Tasks whose retries are used up, with the history of their errors. redrive brings them back, purge forgets them.';
 comment on column taskq.dead_letters.last_error is 'The error of the last run.';
+comment on column taskq.dead_letters.group_key is 'Its group.';
 
 create view taskq.alerts as
   select a.id, a.kind, a.queue,
