@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Many sessions and faults: `make soak` with MINUTES or SEED, or, with `short`, the stage of `make test`.
+# Many sessions and faults: `make soak` with MINUTES, SEED or JUDGE, or, with `short`, the stage of `make test`.
 # What a run found is kept in RUN/log/soak-SEED: its journal, and the server's log.
 set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/../../tools/lib.sh"
 cd "$ROOT"
 
+if [[ -n ${JUDGE:-} ]]; then
+    exec cargo run --quiet -p taskq-soak -- judge "$JUDGE"
+fi
 servers=$RUN/soak
 if [[ ${1:-} == short ]]; then
     what=(short) servers=$RUN/test/soak   # tests/run.sh stops what is left there

@@ -11,6 +11,7 @@
 //!     soak long MINUTES     runs with new seeds for so long
 //!     soak seed SEED [s]    one run again, for so many seconds. The choices of each client and of the faults are the same; how
 //!                           they meet is not
+//!     soak judge FOLDER     what was kept of a run that found something, judged again
 //!     soak client ...       is what the others start
 
 mod account;
@@ -57,10 +58,11 @@ fn main() -> ExitCode {
             let minutes: f64 = minutes.parse().expect("a number of minutes");
             long(Duration::from_secs_f64(minutes * 60.0))
         }
+        ["judge", folder] => judge_again(folder),
         ["seed", seed] => seed_again(seed, LONG_RUN),
         ["seed", seed, seconds] => seed_again(seed, seconds.parse().expect("seconds")),
         _ => {
-            eprintln!("usage: soak short | long MINUTES | seed SEED");
+            eprintln!("usage: soak short | long MINUTES | seed SEED | judge FOLDER");
             ExitCode::FAILURE
         }
     }
@@ -95,6 +97,15 @@ fn long(time: Duration) -> ExitCode {
 
 fn seed_again(seed: &str, seconds: u64) -> ExitCode {
     runs(std::iter::once(plan(seed.parse().expect("a seed"), seconds)), Duration::MAX, false)
+}
+
+fn judge_again(folder: &str) -> ExitCode {
+    let found = run::judge_again(folder.as_ref());
+    for what in &found {
+        println!("   {what}");
+    }
+    println!("   {} findings", found.len());
+    if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn plan(seed: u64, seconds: u64) -> Plan {

@@ -94,7 +94,17 @@ pub fn run(plan: &Plan, keep: &Path) -> Report {
         Vec::new()
     });
     let events = std::mem::take(&mut *locked(&events));
-    let calls = history::calls(&events);
+    found.extend(judged(&events, &server.log(), Some(&rows), &mut counts));
+    if !found.is_empty() {
+        keep_evidence(keep, plan.seed, &server, &events, &found);
+    }
+    Report { counts, crashes: faults.crashes(), faults: faults.counts, tasks: rows.len() as u64, found }
+}
+
+/// What breaks a rule: in what the clients were told, in what is there in the end, in the server's log.
+fn judged(events: &[(u64, Event)], log: &str, rows: Option<&[account::Row]>, counts: &mut Counts) -> Found {
+    let mut found = Found::new();
+    let calls = history::calls(events);
     let tasks = history::tasks(&calls);
     counts.calls = calls.len() as u64;
     let transactions: std::collections::HashSet<(u64, u64)> =
@@ -102,20 +112,34 @@ pub fn run(plan: &Plan, keep: &Path) -> Report {
     counts.transactions = transactions.len() as u64;
     counts.rolled_back = calls.iter().filter(|call| call.fate == Fate::RolledBack).count() as u64;
     counts.unknown = calls.iter().filter(|call| call.fate == Fate::Unknown).count() as u64;
-    found.extend(judge::errors(&calls, &mut counts));
+    found.extend(judge::errors(&calls, counts));
     found.extend(judge::tokens(&tasks));
-    found.extend(judge::deliveries(&tasks, &calls, &mut counts));
+    found.extend(judge::deliveries(&tasks, &calls, counts));
     found.extend(judge::deaths(&tasks));
     found.extend(judge::endings(&tasks));
-    found.extend(judge::refusals(&tasks, &calls, &mut counts));
-    found.extend(account::total(&calls, &tasks, &rows));
+    found.extend(judge::refusals(&tasks, &calls, counts));
+    if let Some(rows) = rows {
+        found.extend(account::total(&calls, &tasks, rows));
+    }
     found.extend(account::together(&tasks, &[("limited", 5), ("flexible", 8)]));
     found.extend(account::rate(&tasks, "rated", 20.0, 5.0));
-    found.extend(serverlog::check(&server.log(), &calls));
-    if !found.is_empty() {
-        keep_evidence(keep, plan.seed, &server, &events, &found);
-    }
-    Report { counts, crashes: faults.crashes(), faults: faults.counts, tasks: rows.len() as u64, found }
+    found.extend(serverlog::check(log, &calls));
+    found
+}
+
+/// What `keep_evidence` kept, judged again, as far as that does not take the server.
+pub fn judge_again(folder: &Path) -> Found {
+    let read = |name: &str| {
+        let file = folder.join(name);
+        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    };
+    let event = |line: &str| {
+        let (client, event) = line.split_once('\t')?;
+        Some((client.parse().ok()?, serde_json::from_str(event).ok()?))
+    };
+    let journal = read("journal");
+    let events: Option<Vec<(u64, Event)>> = journal.lines().map(event).collect();
+    judged(&events.expect("a journal"), &read("server.log"), None, &mut Counts::default())
 }
 
 /// What breaks off is a finding like others, and its evidence is kept.
