@@ -62,9 +62,8 @@ fn turn() -> BoxedStrategy<Turn> {
     .boxed()
 }
 
-/// A task that waits for another one of its group is replaced, if nobody has taken either meanwhile. It has a group and
-/// a key that no others have, and one priority: of a group's tasks in several lanes, a claim that takes a lease back may
-/// leave the turn to the next claim, which the machine does not know.
+/// A task that waits for another one of its group is replaced, if nobody has taken either meanwhile. They have a group and
+/// a key that no others have, and the same priority, lest the other one be claimed first.
 fn behind_another() -> BoxedStrategy<Vec<Turn>> {
     let alone = |verb| Turn { verbs: vec![verb], end: End::Commit };
     (new_task(), new_task(), new_task(), end())
@@ -83,7 +82,7 @@ fn behind_another() -> BoxedStrategy<Vec<Turn>> {
                 unique: unique(OnConflict::Ignore),
                 ..second
             };
-            let third = NewTask { task_type, priority, unique: unique(OnConflict::Replace), ..third };
+            let third = NewTask { task_type, unique: unique(OnConflict::Replace), ..third };
             vec![
                 alone(Verb::EnqueueMany(vec![first, second])),
                 alone(Verb::Claim { n: 5, queues: None, lease: None, also: vec![0] }),
