@@ -9,7 +9,7 @@ select new.queue, new.group_key
          where not exists (select from taskq.group_turn g
                             where g.queue = wanted.queue collate "C" and g.group_key = wanted.group_key collate "C")
         offset 0) new
- where taskq._try_lock('turn', (hashtext(new.queue) & ~63) | (hashtext(new.group_key) & 63))
+ where taskq._try_lock('turn', (hashtext(new.queue) & ~255) | (hashtext(new.group_key) & 255))
  limit $3
     on conflict do nothing
 returning queue, group_key, null::bigint

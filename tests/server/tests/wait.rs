@@ -366,6 +366,29 @@ fn it_sleeps_while_others_hold_the_tasks_in_open_claims() {
 }
 
 #[test]
+fn it_sleeps_while_an_open_claim_has_the_turn_of_a_group() {
+    let (database, mut client) = set_up("turn");
+    client.run("select taskq.enqueue('t', group_key => 'g') from generate_series(1, 2)");
+    let mut holder = database.connect();
+    // The first time the turn is only being made, the second time it is there.
+    for _ in 0..2 {
+        holder.run("begin");
+        assert_eq!(holder.claim(1).len(), 1);
+        pause(0.5); // until the keeper has told of what was before
+        let waiter = Waiter::start(&database, &mut client, "call taskq.wait(timeout => '30 s')");
+        pause(1.0);
+        assert!(waiter.waits());
+        // Another group has something: it returns.
+        client.run("select taskq.enqueue('t', group_key => 'h')");
+        let mut worker = waiter.woken();
+        assert_eq!(worker.claim(5).len(), 1);
+        worker.run("select taskq.complete(id, token) from taskq.task where group_key = 'h'");
+        holder.run("select taskq.release(id, token) from taskq.task where state = 'running'; commit");
+        client.run("call taskq.wait()");
+    }
+}
+
+#[test]
 fn a_worker_may_call_it_and_others_may_not() {
     let (database, mut client) = set_up("roles");
     client.run("create role waiter login; create role stranger login");
