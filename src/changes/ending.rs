@@ -75,8 +75,8 @@ pub fn committed() {
         let Some(database) = shared.database(id) else { return };
         if missed {
             database.exact = false;
-            database.look_everywhere = true;
-            wake_at = wake_at.min(wall_clock());
+            database.look_for_untracked = true;
+            wake_at = wake_at.min(database.untracked_quiet_until.max(wall_clock()));
         }
         wake |= wake_at < Moment::INFINITY && database.wake_by(wake_at);
         if wake {

@@ -25,6 +25,8 @@ const CHANNEL: &str = "taskq_ready";
 const MANY: usize = 100;
 /// Seconds between two messages about a queue.
 const APART: f64 = 0.1;
+/// Seconds between two looks at every lane because of tasks that no figure tells of.
+const UNTRACKED_APART: f64 = 1.0;
 
 /// `taskq._wake()`: one round of the duty; returns of how many queues it told.
 pub fn wake(call: &Call) -> Outcome<Datum> {
@@ -47,6 +49,8 @@ pub fn wake(call: &Call) -> Outcome<Datum> {
 fn events(now: Moment) -> Outcome<HashMap<String, i64>> {
     changes::looking();
     let marked = marked(now);
+    // Marks may be of tasks that came while the figures were brought up to date: to an older clock they would not be due.
+    let now = clock::now()?;
     let mut config = Spi::run(config::current)?;
     let in_doubt = match &marked {
         Marked::Everywhere => true,
@@ -95,7 +99,15 @@ fn marked(at: Moment) -> Marked {
     let (id, now) = (transaction::database(), wall_clock());
     let Some(database) = shared.database(id) else { return Marked::Everywhere };
     database.wake_at = Moment::INFINITY;
-    let everywhere = std::mem::take(&mut database.look_everywhere);
+    let mut wake_at = Moment::INFINITY;
+    let mut everywhere = std::mem::take(&mut database.look_everywhere);
+    if database.look_for_untracked && database.untracked_quiet_until > now && !everywhere {
+        wake_at = database.untracked_quiet_until;
+    } else if database.look_for_untracked || everywhere {
+        everywhere = true;
+        database.look_for_untracked = false;
+        database.untracked_quiet_until = now.plus(UNTRACKED_APART);
+    }
     let opened = database.next_opening <= at;
 
     struct Queue {
@@ -116,7 +128,6 @@ fn marked(at: Moment) -> Marked {
         queue.marks += figure.claimable;
         queue.quiet_until = queue.quiet_until.max(figure.quiet_until);
     }
-    let mut wake_at = Moment::INFINITY;
     for figure in figure::of(&mut shared.figures, id) {
         let Some(queue) = queues.get(figure.queue.as_str()) else { continue };
         if queue.marks > 0 && queue.quiet_until > now && !everywhere {

@@ -15,6 +15,10 @@ pub struct Database {
     pub wake_at: Moment,
     /// Something may have become claimable that no figure tells of: look at every lane.
     pub look_everywhere: bool,
+    /// The same, because a pair of queue and task type had no room among the figures: that may come with each commit, so
+    /// it is not done again before a moment.
+    pub look_for_untracked: bool,
+    pub untracked_quiet_until: Moment,
     /// Tasks that were due at this moment count as ready, later ones as scheduled (see `Figure`).
     pub due_until: Moment,
     /// No task becomes due before this moment. A hint: it may be too early, never too late.
@@ -48,6 +52,8 @@ impl Database {
             keeper: Process::NONE,
             wake_at: Moment::INFINITY,
             look_everywhere: true,
+            look_for_untracked: false,
+            untracked_quiet_until: Moment::DISTANT_PAST,
             due_until: Moment::DISTANT_PAST,
             next_due: Moment::DISTANT_PAST,
             next_expiry: Moment::DISTANT_PAST,

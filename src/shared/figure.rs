@@ -122,6 +122,7 @@ impl Figure {
             && self.running == 0
             && self.blocked == 0
             && self.claimable == 0
+            && self.opens_at == Moment::INFINITY
             && self.counts == self.taken
     }
 }

@@ -80,7 +80,8 @@ impl Worker {
             return;
         }
         self.queues_hash = queues_hash;
-        self.every_queue = queues.is_none();
+        // Of one that names more than fit, nobody could say from which it does not claim.
+        self.every_queue = queues.is_none_or(|queues| queues.len() > QUEUES);
         self.queue_count = 0;
         for queue in queues.into_iter().flatten().take(QUEUES) {
             self.queues[usize::from(self.queue_count)] = Name::new(queue);

@@ -73,6 +73,20 @@ fn every_commit_is_in_one_sample_and_nothing_else() {
 }
 
 #[test]
+fn a_worker_that_names_more_queues_than_are_remembered_counts_as_there_in_each() {
+    let database = SERVER.database("many_queues");
+    let mut client = database.connect();
+    client
+        .run("select from taskq.claim(1, array(select format('q%s', n) from generate_series(1, 20) n), 'w')");
+    let queues = "select queues is null from taskq.workers where worker = 'w'";
+    assert!(client.value::<bool>(queues, &[]));
+    client.run("select taskq.enqueue('t', queue => 'q20')");
+    let unclaimed =
+        "select exists (select from taskq.tasks t, taskq.why(t.id) w where w.reason = 'unclaimed')";
+    assert!(!client.value::<bool>(unclaimed, &[]));
+}
+
+#[test]
 fn without_a_keeper_the_tables_are_counted() {
     let database = SERVER.database("by_hand");
     let mut client = database.connect();

@@ -144,6 +144,25 @@ fn heard_one(listener: &mut Client) -> String {
     message.expect("a message in time").payload().to_owned()
 }
 
+/// While the keeper counts what has become due, it must not miss what comes.
+#[test]
+fn what_is_enqueued_while_many_tasks_become_due_is_told_of() {
+    let (_database, mut listener, mut client) = set_up("meanwhile");
+    client.run(
+        "select count(*) from taskq.enqueue_many((select jsonb_agg(jsonb_build_object(
+           'task_type', 't', 'queue', 'many', 'run_at', now() + interval '15 s')) from generate_series(1, 300000)))",
+    );
+    let due = "select extract(epoch from min(run_at) - clock_timestamp())::float8 from taskq.task where queue = 'many'";
+    pause(client.value::<f64>(due, &[]).max(0.0));
+    for queue in 0..300 {
+        client.run(&format!("select taskq.enqueue('t', queue => 'now {queue}')"));
+    }
+    let mut heard: BTreeSet<String> = heard(&mut listener, SOON).into_iter().collect();
+    assert!(heard.remove("many"), "{heard:?}");
+    heard.remove("first");
+    assert_eq!(heard.len(), 300, "{heard:?}");
+}
+
 #[test]
 fn a_paused_queue_is_not_told_of_before_it_is_resumed() {
     let (_database, mut listener, mut client) = set_up("paused");
@@ -249,6 +268,27 @@ fn e03_a_burst_is_told_of_ten_times_a_second_at_most() {
     assert!((1..=2).contains(&messages.len()) && messages[0] == "large", "{messages:?}");
 }
 
+/// There is room for 2,048 pairs of queue and type. What goes on in others has the keeper look at every queue: once a
+/// second at most.
+#[test]
+fn e03_queues_that_no_figure_tells_of_are_told_of_once_a_second_at_most() {
+    let server = Server::start("untracked", &["taskq.keeper_interval = '60 s'"]);
+    let (_database, mut listener, mut client) = set_up_in(&server, "untracked");
+    client.run("select taskq.enqueue('t', queue => 'q' || n) from generate_series(1, 2199) n");
+    client.run("select taskq.enqueue('t', queue => 'q2200')");
+    eventually("the last is told of", 30, || heard(&mut listener, SOON).contains(&"q2200".to_owned()));
+    let begin = Instant::now();
+    while begin.elapsed().as_secs_f64() < 3.0 {
+        client.run("select taskq.enqueue('t', queue => 'q2200')");
+        pause(0.02);
+    }
+    let heard = heard(&mut listener, SOON);
+    let told = |queue: &str| heard.iter().filter(|heard| *heard == queue).count();
+    let most = begin.elapsed().as_secs_f64() as usize + 2;
+    assert!((1..=most).contains(&told("q2200")), "{} messages", told("q2200"));
+    assert!(told("q1") <= most, "{} messages about a queue in which nothing happens", told("q1"));
+}
+
 /// A worker that listens, claims, and sleeps until it hears something: whenever the producer begins, enqueues
 /// and commits, the worker has the task with its first claim or with the one after a message.
 #[test]
@@ -342,14 +382,14 @@ fn e03_a_listener_that_never_reads_hinders_neither_producers_nor_vacuum() {
 }
 
 #[test]
-fn a_round_that_cannot_be_committed_is_noted_and_what_it_was_to_tell_is_told_later() {
+fn a_round_that_fails_at_its_end_is_noted_and_what_it_was_to_tell_is_told_later() {
     let (_database, mut listener, mut client) = set_up("broken");
     let keepers =
         "select pid from pg_stat_activity where backend_type = 'taskq keeper' and datname = 'broken'";
     // (Another one may just find that it is not needed.)
     eventually("there is one keeper", 30, || client.column::<i32>(keepers, &[]).len() == 1);
     let keeper: i32 = client.value(keepers, &[]);
-    // Every round ends with an error, but at its commit, where the duty cannot catch it.
+    // Every round ends with an error, but where the duty cannot catch it: nothing may be left to its commit.
     client.run(
         "create function break() returns trigger language plpgsql as
            $$ begin raise exception 'broken' using errcode = 'XX002'; end $$;
@@ -360,7 +400,7 @@ fn a_round_that_cannot_be_committed_is_noted_and_what_it_was_to_tell_is_told_lat
     client.run("select taskq.enqueue('t', queue => 'q')");
     let error = "select error from taskq.duties where duty = 'wake'";
     eventually("the failure is noted", 30, || {
-        client.value::<Option<String>>(error, &[]).is_some_and(|error| error.contains("XX002"))
+        client.value::<Option<String>>(error, &[]).is_some_and(|error| error.contains("42501"))
     });
     let at = "select error_at::text from taskq.duties where duty = 'wake'";
     for _ in 0..3 {
@@ -369,7 +409,7 @@ fn a_round_that_cannot_be_committed_is_noted_and_what_it_was_to_tell_is_told_lat
         eventually("it is tried again", 30, || client.value::<String>(at, &[]) != before);
     }
     assert_eq!(heard(&mut listener, 0.5), [""; 0]);
-    assert_eq!(SERVER.log().matches("taskq duty wake failed with SQLSTATE XX002").count(), 1);
+    assert_eq!(SERVER.log().matches("taskq duty wake failed with SQLSTATE 42501").count(), 1);
     client.run("drop trigger break on taskq.duty");
     assert!(heard(&mut listener, SOON).contains(&"q".to_owned()), "told when it is mended");
     eventually("the failure is over", 30, || client.value::<Option<String>>(error, &[]).is_none());
