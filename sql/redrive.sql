@@ -59,12 +59,18 @@ begin
   for v_task in
     select d.* from taskq.dead_letter d
      where d.id = any (array(
+             -- Of some, those come first that can be had: others must not stand in their way for ever.
              select c.id from taskq.dead_letter c
               where (redrive.queue is null or redrive.queue = '*' or c.queue = redrive.queue)
                 and (redrive.task_type is null or c.task_type = redrive.task_type)
                 and (redrive.ids is null or c.id = any (redrive.ids))
-              order by c.died_at, c.id
-              limit redrive.max_tasks))
+              order by redrive.max_tasks is not null
+                         and exists (select from taskq.unique_key k
+                                      where k.task_type = c.task_type and k.key = c.unique_key
+                                        and not (k.let_go and (k.kept_until <= v_now or k.task_id = c.id))),
+                       c.died_at, c.id
+              limit redrive.max_tasks
+                for update skip locked))
      order by d.task_type, d.unique_key, d.id
        for update skip locked
   loop

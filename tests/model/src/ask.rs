@@ -97,7 +97,7 @@ impl Machine {
                         && ids.as_ref().is_none_or(|ids| ids.contains(&task.id))
                 };
                 let (redriven, mut skipped) =
-                    self.redrive(meant, max_tasks.map_or(usize::MAX, |n| n as usize), *one_per_second);
+                    self.redrive(meant, max_tasks.map(|n| n as usize), *one_per_second);
                 if let Some(ids) = ids {
                     skipped = ids.iter().copied().filter(|id| !redriven.contains(id)).collect();
                     skipped.sort_unstable();

@@ -22,25 +22,33 @@ impl Machine {
         }
     }
 
-    /// Dead letters wait again, those that died first; but not those whose key another task has. Returns which did
-    /// and which did not.
+    /// Dead letters wait again, but not those whose key another task has. Of some, those that died first, and of these the
+    /// ones that can. Returns which did and which did not.
     pub fn redrive(
         &mut self,
         meant: impl Fn(&Task) -> bool,
-        at_most: usize,
+        at_most: Option<usize>,
         one_per_second: bool,
     ) -> (Vec<Id>, Vec<Id>) {
-        let mut dead: Vec<(Seconds, Id)> = self
+        let held = |task: &Task| {
+            let key = task.unique.and_then(|(name, _)| self.key(task.task_type, name));
+            at_most.is_some() && key.is_some_and(|key| key.id != task.id)
+        };
+        let mut dead: Vec<(bool, Seconds, Id)> = self
             .tasks
             .values()
             .filter(|task| meant(task))
             .filter_map(|task| {
-                if let State::Dead { died_at } = task.state { Some((died_at, task.id)) } else { None }
+                if let State::Dead { died_at } = task.state {
+                    Some((held(task), died_at, task.id))
+                } else {
+                    None
+                }
             })
             .collect();
         dead.sort_unstable();
-        dead.truncate(at_most);
-        let mut dead: Vec<Id> = dead.into_iter().map(|(_, id)| id).collect();
+        dead.truncate(at_most.unwrap_or(usize::MAX));
+        let mut dead: Vec<Id> = dead.into_iter().map(|(_, _, id)| id).collect();
         // By type and key; those without a key are last.
         dead.sort_unstable_by_key(|id| {
             (

@@ -108,6 +108,14 @@ select task_id = :id as holder from taskq.unique_key;
 select test.error($$select taskq.enqueue('k', unique_key => 'x', on_conflict => 'error')$$) ~ 'TQ002' as held;
 delete from taskq.task;
 delete from taskq.unique_key;
+-- of some, those come that can: one that is held is in nobody's way
+begin;
+select test.dead('k', 'k', key => 'x') as held, test.dead('k', 'k') as free \gset
+select taskq.enqueue('k', queue => 'k', unique_key => 'x') > 0 as holds;
+select redriven, skipped from taskq.redrive('k', max_tasks => 1);
+select state from taskq.status(:free);
+select redriven, skipped_ids = array[:held]::bigint[] as it from taskq.redrive('k', max_tasks => 1);
+rollback;
 -- of two dead ones with one key, one comes back
 select test.dead('k', 'k', 2, 'x') as id \gset
 select redriven, skipped, skipped_ids = array[:id]::bigint[] as the_later from taskq.redrive('k');
