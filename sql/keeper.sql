@@ -217,10 +217,10 @@ begin
 
   "check" := 'schedules';
   select count(*), string_agg(s.name, ', ' order by s.name) into v_steps, value
-    from taskq.schedule s where s.error is not null;
+    from taskq.schedule s where s.error is not null or taskq._ran_ahead(s.last_run_at);
   ok := v_steps = 0;
   "limit" := null;
-  advice := case when not ok then 'Their last round failed: see last_error in taskq.schedules, and call taskq.schedule again with what is right.' end;
+  advice := case when not ok then 'Their last round failed, or they ran ahead while the clock was wrong: see last_error and last_run_at in taskq.schedules, and call taskq.schedule again with what is right.' end;
   return next;
 
   "check" := 'clock';

@@ -137,11 +137,6 @@ create function taskq._limits_changed() returns trigger
 declare
   v_queue taskq.queue;
 begin
-  -- A pause, say, makes a row too, and must not have anybody told that the queue is open.
-  if (tg_op = 'INSERT' and new.max_running is null and new.rate is null)
-     or (tg_op = 'UPDATE' and (new.max_running, new.rate, new.burst) is not distinct from (old.max_running, old.rate, old.burst)) then
-    return null;
-  end if;
   select q.* into v_queue from taskq.queue q where q.name = coalesce(new.name, old.name);
   if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
     return null;  -- it was changed in the same transaction: that event follows
@@ -158,9 +153,19 @@ $$;
 comment on function taskq._limits_changed() is
   'Makes slots and tokens when the limits of a queue are committed.';
 
-create constraint trigger limits_changed after insert or update of max_running, rate, burst or delete on taskq.queue
+-- A pause, say, makes a row too, and must not have anybody told that the queue is open.
+create constraint trigger limits_set after insert on taskq.queue
   deferrable initially deferred
-  for each row execute function taskq._limits_changed();
+  for each row when (new.max_running is not null or new.rate is not null)
+  execute function taskq._limits_changed();
+create constraint trigger limits_altered after update of max_running, rate, burst on taskq.queue
+  deferrable initially deferred
+  for each row when ((new.max_running, new.rate, new.burst) is distinct from (old.max_running, old.rate, old.burst))
+  execute function taskq._limits_changed();
+create constraint trigger limits_gone after delete on taskq.queue
+  deferrable initially deferred
+  for each row when (old.max_running is not null or old.rate is not null)
+  execute function taskq._limits_changed();
 
 -- Mends the turns of groups: gives back those whose task does not run, lets a parked task of each group
 -- whose turn is free return, and forgets turns that nobody needs.
@@ -192,7 +197,7 @@ begin
             where f.task_id is null
               and not exists (select from taskq.parked p where p.queue = f.queue and p.group_key = f.group_key)
               -- as who makes one: see sql/statements/turn_make.sql
-              and taskq._try_lock('turn', (hashtext(f.queue) & ~63) | (hashtext(f.group_key) & 63))
+              and taskq._try_lock('turn', (hashtext(f.queue) & ~255) | (hashtext(f.group_key) & 255))
             limit 1000
               for update skip locked);
 end

@@ -26,6 +26,12 @@ begin
   if _check_time_zone.time_zone is distinct from 'UTC' then
     v_name := (select min(z.name) from pg_timezone_names z where lower(z.name) = lower(_check_time_zone.time_zone));
   end if;
+  -- Some of these names are abbreviations as well, and mean those to PostgreSQL: one hour of the year, summer and winter.
+  if exists (select from pg_timezone_abbrevs a
+              where a.abbrev = upper(v_name) and a.abbrev not in ('UTC', 'UCT', 'GMT', 'ZULU')) then
+    perform taskq._refuse('22023', format('%s is an abbreviation, which knows no summer time', v_name),
+                          'Give a name such as ''Europe/Berlin''; pg_timezone_names has them all.');
+  end if;
   if v_name is null then
     perform taskq._refuse('22023', case when _check_time_zone.time_zone is null then 'time_zone must not be null'
                                         else 'there is no time zone of that name' end,
@@ -45,6 +51,14 @@ create function taskq._schedule_headers(schedule text, at timestamptz) returns j
 comment on function taskq._schedule_headers(text, timestamptz) is
   'The headers of a task that a schedule enqueues: schedule and scheduled_at.';
 
+-- What has run lies ahead of us: the clock was wrong then. (A clock that is set back by less must not have what has run
+-- run again.)
+create function taskq._ran_ahead(last_run_at timestamptz) returns boolean
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return _ran_ahead.last_run_at > taskq._now() + interval '1 hour';
+comment on function taskq._ran_ahead(timestamptz) is
+  'Whether a schedule''s last run is more than an hour ahead, so that the clock was wrong; NULL if it never ran.';
+
 -- schedule: makes or changes a schedule, and says all of it: what is not given has its default again.
 --   name        of the schedule, 1 to 63 bytes
 --   cron        five fields, or six with seconds first, or a nickname such as @daily
@@ -52,7 +66,8 @@ comment on function taskq._schedule_headers(text, timestamptz) is
 --   time_zone   an IANA name: cron means the clocks there
 --   settings    queue, priority, max_retries: as for enqueue; paused; missed and max_missed: what
 --               becomes of occurrences that came while no keeper was there, see _run_schedule
--- Called again with the same arguments it changes nothing. A change does not bring back what is past:
+-- Called again with the same arguments it changes nothing, but for a schedule that ran ahead while the clock was wrong: that
+-- begins anew. A change does not bring back what is past:
 -- the next run is the first one from now on. (Where cron and zone stay as they are, so does the next
 -- run, if it is not missed already: a change of the payload loses no occurrence.)
 -- Errors: 22023 for bad arguments, with the position in cron; 54000 if the payload is too large.
@@ -90,11 +105,13 @@ begin
      set cron = excluded.cron, time_zone = excluded.time_zone, task_type = excluded.task_type, payload = excluded.payload,
          settings = excluded.settings, updated_at = excluded.updated_at, error = null, error_at = null,
          next_run_at = case when s.cron = excluded.cron and s.time_zone = excluded.time_zone and excluded.next_run_at is not null
-                             and s.next_run_at >= v_now - interval '60 seconds' then s.next_run_at
-                            else excluded.next_run_at end
+                             and s.next_run_at >= v_now - interval '60 seconds' and not coalesce(taskq._ran_ahead(s.last_run_at), false)
+                            then s.next_run_at else excluded.next_run_at end,
+         last_run_at = case when not taskq._ran_ahead(s.last_run_at) then s.last_run_at end
    -- (as text, because 1 and 1.0 are equal as jsonb)
    where (s.cron, s.time_zone, s.task_type, s.payload::text, s.settings::text)
-      is distinct from (excluded.cron, excluded.time_zone, excluded.task_type, excluded.payload::text, excluded.settings::text);
+      is distinct from (excluded.cron, excluded.time_zone, excluded.task_type, excluded.payload::text, excluded.settings::text)
+      or taskq._ran_ahead(s.last_run_at);
 end
 $$;
 comment on function taskq.schedule is

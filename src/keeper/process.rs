@@ -77,7 +77,7 @@ const SETTINGS: &[(&CStr, &CStr)] = &[
 ];
 
 /// Connects this process to a database, or to none (shared catalogs only), as the bootstrap
-/// superuser. The duties themselves run as the owner of the extension.
+/// superuser. What is the extension's runs as the owner of that (`as_role`).
 pub fn connect(database: Oid) {
     // SAFETY: called once, at the start of a background worker.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) }
@@ -146,6 +146,23 @@ pub fn transaction<T>(body: impl FnOnce() -> T) -> T {
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_IDLE, std::ptr::null());
         result
     }
+}
+
+/// Does something as this role, in a transaction, as PostgreSQL does what others wrote (VACUUM and REFRESH so call functions):
+/// what it calls cannot become another role, makes no temporary objects, and leaves no trigger to the commit, where that
+/// would be the superuser's again.
+pub fn as_role<T>(role: Oid, body: impl FnOnce() -> T) -> T {
+    let (mut own, mut context) = (Oid::INVALID, 0);
+    let restricted = pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION;
+    // SAFETY: reads and writes two variables of this process. After an error the end of the transaction sets them back.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&raw mut own, &raw mut context);
+        pg_sys::SetUserIdAndSecContext(role, context | restricted as c_int);
+    }
+    let result = body();
+    // SAFETY: as above.
+    unsafe { pg_sys::SetUserIdAndSecContext(own, context) };
+    result
 }
 
 /// As `transaction`, but an error ends only that: its SQLSTATE is returned, and nothing is logged.

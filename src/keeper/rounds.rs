@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// end of an upgrade starts one.
 static EXTENSION: Statement = Statement::new(
     concat!(
-        "select oid from pg_catalog.pg_extension where extname = 'taskq' and extversion = '",
+        "select oid, extowner from pg_catalog.pg_extension where extname = 'taskq' and extversion = '",
         env!("CARGO_PKG_VERSION"),
         "'"
     ),
@@ -66,7 +66,7 @@ pub fn run() {
     // Should this keeper end before the launcher has seen it, it is started again soon all the same.
     requests::look_into(process::database());
     recover::in_keeper();
-    let extension = process::transaction(installed).unwrap_or(Oid::INVALID);
+    let extension = process::transaction(installed).map_or(Oid::INVALID, |extension| extension.oid);
     shared::with_database(|database| {
         database.keeper = Process::current();
         // Whatever happened while there was none.
@@ -161,12 +161,11 @@ impl Keeper {
         self.looked_at = Some(Instant::now());
         self.watch_clock();
         let (duties, prepared) = process::transaction(|| {
-            leave_if_unwanted(self.extension, &self.settings);
-            let duties = duties();
+            let extension = leave_if_unwanted(self.extension, &self.settings);
             let noted = prepared::noted();
             // Whether some have ended is only asked while there were some.
             let asked = noted != self.prepared.0 || !self.prepared.1.is_empty() || self.duties.is_empty();
-            (duties, asked.then(|| (noted, or_fail(prepared::now()))))
+            process::as_role(extension.owner, || (duties(), asked.then(|| (noted, or_fail(prepared::now())))))
         });
         if let Some(now) = prepared {
             if now.0 != self.prepared.0 || !self.prepared.1.is_subset(&now.1) {
@@ -199,7 +198,7 @@ impl Keeper {
                 shared::with_database(|database| database.drill.look_at = wall_clock().plus(DRILL_AGAIN));
             }
             let mut rows = 0;
-            match process::attempt(|| if installed().is_some() { run_duty(name) } else { 0 }) {
+            match process::attempt(|| installed().map_or(0, |extension| run_duty(&extension, name))) {
                 Ok(changed) => {
                     rows = changed;
                     // A round is bounded; one that found something may have left some. (`recover` knows.)
@@ -209,8 +208,8 @@ impl Keeper {
                     duty.next = begin + duty.every;
                     // Should this fail, too, there is nothing more to do than go on.
                     let _ = process::attempt(|| {
-                        if installed().is_some() {
-                            note_failure(name, &code);
+                        if let Some(extension) = installed() {
+                            note_failure(&extension, name, &code);
                         }
                     });
                 }
@@ -220,6 +219,8 @@ impl Keeper {
                 // It rests from its searches by itself; and many leases at once are work, not overhead.
                 "recover" if rows >= MANY_LEASES => begin.elapsed() * 2,
                 "recover" => RECOVER_APART,
+                // So are many occurrences: midnight has most of them, and late ones count as missed.
+                "schedule" if rows > 0 => begin.elapsed() * 2,
                 _ => effort::rest(effort.cost()),
             };
             duty.rest_until = begin + rest;
@@ -286,14 +287,14 @@ fn interval() -> Duration {
 
 /// Leaves if the extension was dropped (another one that was created since has its own keeper), or ALTER DATABASE has
 /// changed our settings: if the keeper was not switched off, the next one begins with the new ones.
-fn leave_if_unwanted(extension: Oid, known: &Settings) {
-    if installed() != Some(extension) {
+fn leave_if_unwanted(extension: Oid, known: &Settings) -> Extension {
+    let Some(installed) = installed().filter(|installed| installed.oid == extension) else {
         if let Some(mut shared) = shared::lock() {
             let id = transaction::database();
             shared.forget(|database| database == id);
         }
         process::leave();
-    }
+    };
     let settings = Settings::now();
     if settings.off {
         shared::with_database(|database| database.keeper = Process::NONE);
@@ -303,6 +304,7 @@ fn leave_if_unwanted(extension: Oid, known: &Settings) {
         requests::look_into(process::database());
         process::leave();
     }
+    installed
 }
 
 /// The duties and how often each is due.
@@ -318,24 +320,33 @@ fn duties() -> Vec<(String, Duration)> {
     }))
 }
 
+#[derive(PartialEq)]
+struct Extension {
+    oid: Oid,
+    owner: Oid,
+}
+
 /// The extension, if it is there. If so, it stays until this transaction ends: DROP EXTENSION
 /// waits for us, and does not meet us half way, where one of us would end in a deadlock.
-fn installed() -> Option<Oid> {
+fn installed() -> Option<Extension> {
     let mut found = extension();
-    while let Some(oid) = found {
-        process::lock_extension(oid);
+    while let Some(extension_then) = found {
+        process::lock_extension(extension_then.oid);
         found = extension();
-        if found == Some(oid) {
+        if found == Some(extension_then) {
             break;
         }
     }
     found
 }
 
-fn extension() -> Option<Oid> {
+fn extension() -> Option<Extension> {
     or_fail(Spi::run_freely(|spi| {
         let table = spi.execute(&EXTENSION, &[])?;
-        if table.is_empty() { Ok(None) } else { table.need(0, 0).map(Some) }
+        if table.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Extension { oid: table.need(0, 0)?, owner: table.need(0, 1)? }))
     }))
 }
 
@@ -353,13 +364,17 @@ fn alone() -> bool {
 }
 
 /// One round; returns how many rows it changed. An error in it was noted and logged by `_run_duty`.
-fn run_duty(name: &str) -> i64 {
-    or_fail(Spi::run_freely(|spi| spi.execute(&RUN_DUTY, &[arg(name)])?.need(0, 0)))
+fn run_duty(extension: &Extension, name: &str) -> i64 {
+    process::as_role(extension.owner, || {
+        or_fail(Spi::run_freely(|spi| spi.execute(&RUN_DUTY, &[arg(name)])?.need(0, 0)))
+    })
 }
 
 /// The round failed where `_run_duty` could not note it: at its commit, or it was cancelled.
-fn note_failure(name: &str, code: &str) {
-    or_fail(Spi::run_freely(|spi| spi.execute(&DUTY_FAILED, &[arg(name), arg(code)]).map(|_| ())));
+fn note_failure(extension: &Extension, name: &str, code: &str) {
+    process::as_role(extension.owner, || {
+        or_fail(Spi::run_freely(|spi| spi.execute(&DUTY_FAILED, &[arg(name), arg(code)]).map(|_| ())));
+    });
 }
 
 /// A failure here is a defect.

@@ -212,6 +212,23 @@ select test.at('2026-10-25 01:30:01Z'), test.round();
 select last_run_utc, last_run_local, next_run_utc, next_run_local from taskq.schedules;
 select taskq.unschedule('night');
 
+-- a clock that was far ahead for a moment: told of, and mended by the same call again
+select test.at('2026-10-26 12:00Z');
+select taskq.schedule('ahead', '@hourly', 'ahead'), taskq.schedule('little', '@hourly', 'little');
+select test.at('2026-10-26 12:30Z'), taskq._duty_schedule();
+select test.at('2030-01-01 00:00Z');
+update taskq.schedule set next_run_at = '2040-01-01Z' where name = 'little';
+select test.round();
+update taskq.schedule set next_run_at = '2026-10-26 14:00Z', last_run_at = '2026-10-26 13:00Z' where name = 'little';
+select test.at('2026-10-26 12:59Z');
+select ok, value from taskq.health() where "check" = 'schedules';
+select taskq.schedule('ahead', '@hourly', 'ahead'), taskq.schedule('little', '@hourly', 'little');
+select name, last_run_utc, next_run_utc from taskq.schedules order by name;
+select ok from taskq.health() where "check" = 'schedules';
+-- (what has run just ahead does not run again)
+select test.at('2026-10-26 13:00:01Z'), test.round();
+delete from taskq.schedule;
+
 -- bad expressions, with the position
 \set VERBOSITY default
 select taskq.schedule('s', '0 25 * * mon', 's');
@@ -222,6 +239,10 @@ select taskq.schedule('s', '0 0 30 feb *', 's');
 -- bad zones
 select taskq.schedule('s', '@daily', 's', time_zone => 'Europe/Berlni');
 select zone, test.error(format('select taskq.schedule(''s'', ''@daily'', ''t'', time_zone => %L)', zone)) from unnest(array['', 'CEST', 'UTC+3', 'Foo5', '+02:00', null]) zone;
+-- names that PostgreSQL reads as abbreviations: they would be wrong in summer
+select taskq.schedule('s', '@daily', 's', time_zone => 'CET');
+select zone, test.error(format('select taskq.schedule(''s'', ''@daily'', ''t'', time_zone => %L)', zone)) from unnest(array['cet', 'EET', 'MET', 'WET', 'EST', 'GMT', 'zulu', 'UCT']) zone;
+delete from taskq.schedule;
 -- bad settings and the rest
 select taskq.schedule('s', '@daily', 's', settings => '{"overlap": true}');
 select s, test.error(format('select taskq.schedule(''s'', ''@daily'', ''t'', settings => %L)', s)) from unnest(array[null, '[]', '{"missed": "never"}', '{"missed": 1}', '{"max_missed": 0}',

@@ -115,6 +115,19 @@ fn the_keeper_is_in_time_and_makes_up_for_what_it_missed() {
 }
 
 #[test]
+fn many_schedules_that_are_due_at_once_are_all_in_time() {
+    let server = Server::start("midnight", &[]);
+    let mut client = server.database("midnight").connect();
+    client.run(
+        "select taskq.schedule('s' || n, '0 0 1 1 *', 't', settings => '{\"missed\": \"skip\"}')
+           from generate_series(1, 1500) n",
+    );
+    client.run("update taskq.schedule set next_run_at = now()");
+    eventually("all have run", 50, || client.value("select count(*) = 1500 from taskq.task", &[]));
+    assert_eq!(client.value::<i64>("select sum(missed)::bigint from taskq.schedules", &[]), 0);
+}
+
+#[test]
 fn a_copy_whose_keeper_is_off_does_not_fire() {
     let server = Server::start("copy", &[]);
     let database = server.database("clock");

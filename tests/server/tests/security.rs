@@ -182,3 +182,92 @@ fn s07_s08_the_keeper_works_as_the_owner_of_the_extension_and_with_nothing_of_ot
         assert_eq!(taskq_server_tests::sqlstate(plain.simple_query(sql)), "42501", "{sql}");
     }
 }
+
+/// The owner of the extension may be a superuser no more; the keeper's session is one's.
+#[test]
+fn s08_a_trigger_of_the_owner_does_not_get_hold_of_the_keepers_session() {
+    let server = Server::start("trigger", &["taskq.keeper_interval = '100 ms'"]);
+    let mut postgres = server.connect("postgres");
+    postgres.run("create role installer superuser login");
+    server.empty_database("app");
+    let mut client = server.config("app").user("installer").connect(NoTls).expect("installer");
+    client.run(
+        "create extension taskq;
+         create table public.tried (what text, code text, who_calls name);
+         create function public.try_out() returns trigger language plpgsql as $$
+         declare
+           v_what text;
+           v_code text;
+         begin
+           foreach v_what in array array['create temp table mine ()', 'set role postgres', 'set session authorization postgres'] loop
+             v_code := 'done';
+             begin
+               execute v_what;
+             exception when others then
+               v_code := sqlstate;
+             end;
+             insert into public.tried values (v_what, v_code, session_user);
+           end loop;
+           return null;
+         end $$;
+         create trigger try_out after update on taskq.task for each row execute function public.try_out();
+         create function public.become_superuser() returns trigger language plpgsql as $$
+         begin
+           if (select rolsuper from pg_roles where rolname = current_user) then
+             alter role installer superuser;
+           end if;
+           return null;
+         end $$;
+         grant create on schema public to installer;
+         alter role installer nosuperuser",
+    );
+    drop(client);
+    let mut client = server.config("app").user("installer").connect(NoTls).expect("installer");
+    keeper(&mut postgres, "app");
+    assert_recovers(&mut client);
+    let others =
+        "select distinct what || ': ' || code from public.tried where who_calls <> 'installer' order by 1";
+    assert_eq!(
+        client.column::<String>(others, &[]),
+        [
+            "create temp table mine (): 42501",
+            "set role postgres: 42501",
+            "set session authorization postgres: 42501"
+        ]
+    );
+
+    // What is deferred to the commit would run as whoever commits.
+    client.run(
+        "drop trigger try_out on taskq.task;
+         create constraint trigger later after update on taskq.task deferrable initially deferred
+           for each row execute function public.become_superuser()",
+    );
+    client.run("select taskq.enqueue('t')");
+    let id: i64 = client.value("select id from taskq.claim(1, lease => '0.1 s')", &[]);
+    let refused = "select error like '%deferred trigger%' from taskq.duties where duty = 'recover'";
+    eventually("the round is refused", 30, || client.value::<Option<bool>>(refused, &[]) == Some(true));
+    assert!(!postgres.value::<bool>("select rolsuper from pg_roles where rolname = 'installer'", &[]));
+    client.run("drop trigger later on taskq.task");
+    eventually("the lease is taken back", 30, || {
+        client.value::<String>("select state from taskq.status($1)", &[&id]) == "ready"
+    });
+
+    // Nor do functions and views that the owner puts in the place of taskq's.
+    client.run(
+        "create function public.looks() returns interval language plpgsql as $$
+         begin
+           insert into public.tried values ('view', '', current_user);
+           return interval '1 s';
+         end $$;
+         create or replace function taskq._run_duty(duty text) returns bigint language plpgsql as $$
+         begin
+           insert into public.tried values ('function', '', current_user);
+           return 0;
+         end $$;
+         alter table taskq.duty rename to hidden;
+         create view taskq.duty as select name, public.looks() as every from taskq.hidden",
+    );
+    let who = "select distinct what || ': ' || who_calls from public.tried where code = '' order by 1";
+    eventually("both were called", 30, || client.column::<String>(who, &[]).len() > 1);
+    assert_eq!(client.column::<String>(who, &[]), ["function: installer", "view: installer"]);
+}
