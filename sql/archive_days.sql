@@ -113,7 +113,8 @@ begin
   execute format('alter table taskq.%I add primary key (id, finished_at)', _create_finished.name);
   execute format('create index on taskq.%I (queue, finished_at)', _create_finished.name);
   execute format('comment on table taskq.%I is %L', _create_finished.name, _create_finished.meaning);
-  execute format('revoke all on type taskq.%I from public', _create_finished.name);
+  execute format('revoke all on taskq.%I from %s', _create_finished.name, taskq._others());
+  execute format('revoke all on type taskq.%I from %s', _create_finished.name, taskq._others());
 end
 $$;
 comment on function taskq._create_finished(text, text) is

@@ -22,7 +22,11 @@ begin
                taskq._plural((_find_limits.q).ready, 'task is', 'tasks are'), taskq._span(extract(epoch from (_find_limits.q).oldest_age)),
                taskq._plural((_find_limits.q).idle, 'worker is', 'workers are')),
         jsonb_build_object('max_running', (_find_limits.q).max_running, 'tasks', to_jsonb(v_used.ids[1:100]::bigint[]), 'ready', (_find_limits.q).ready, 'idle_workers', (_find_limits.q).idle),
-        format('If what they call bears more: select taskq.configure_queue(%L, ''{"max_running": %s}'')', v_queue, greatest(1, (_find_limits.q).max_running * 2)))::taskq._finding;
+        case when (_find_limits.q).max_running = 10000 then 'It is the largest limit there is. If what they call bears more, take it away: '
+             else 'If what they call bears more: ' end
+          || format('select taskq.configure_queue(%L, ''{"max_running": %s}'')', v_queue,
+                    case when (_find_limits.q).max_running = 10000 then 'null'
+                         else least(10000, greatest(1, (_find_limits.q).max_running * 2))::text end))::taskq._finding;
     end if;
   end if;
   if (_find_limits.q).rate is not null then

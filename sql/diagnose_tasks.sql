@@ -52,8 +52,10 @@ begin
                taskq._usually(v_type.usual_retried * v_type.seconds / v_type.usual_seconds, ''), coalesce(v_error.error, 'lease expired'), coalesce(v_error.number, v_type.expired)),
         jsonb_build_object('task_type', v_type.task_type, 'retried', v_type.retried, 'succeeded', v_type.succeeded, 'enqueued', v_type.enqueued,
                            'usual_retried', v_type.usual_retried * v_type.seconds / v_type.usual_seconds, 'seconds', v_type.seconds, 'error', v_error.error),
-        format('Let retries wait longer: select taskq.configure_type(%L, ''{"backoff_base": "1 minute"}''); or stop the queue meanwhile: select taskq.pause(%L)',
-               v_type.task_type, v_type.queue))::taskq._finding;
+        format('Let retries wait longer: select taskq.configure_type(%L, ''{"backoff_base": "%s"}''); or stop the queue meanwhile: select taskq.pause(%L)',
+               v_type.task_type,
+               greatest(interval '1 minute', least(interval '100 years', 2 * coalesce((select t.backoff_base from taskq.task_type t where t.name = v_type.task_type), interval '30 seconds'))),
+               v_type.queue))::taskq._finding;
     end if;
   end loop;
 end

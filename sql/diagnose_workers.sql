@@ -109,8 +109,9 @@ begin
              taskq._span(v_expired.seconds), taskq._usually(v_expired.usual * v_expired.seconds / v_expired.usual_seconds, ''), v_expired.task_type, coalesce(v_at, '?')),
       jsonb_build_object('expired', v_expired.expired, 'usual_expired', v_expired.usual * v_expired.seconds / v_expired.usual_seconds,
                          'seconds', v_expired.seconds, 'task_type', v_expired.task_type, 'workers', v_at),
-      format('See the logs of these workers. If they live: call extend at a third of the lease, or give more time: select taskq.configure_type(%L, ''{"lease": "15 minutes"}'')',
-             v_expired.task_type))::taskq._finding;
+      format('See the logs of these workers. If they live: call extend at a third of the lease, or give more time: select taskq.configure_type(%L, ''{"lease": "%s"}'')',
+             v_expired.task_type, least(interval '366 days', 3 * coalesce((select t.lease from taskq.task_type t where t.name = v_expired.task_type),
+                                                                           (select s.lease from taskq.queue s where s.name = v_queue), taskq._default_lease()))))::taskq._finding;
   end if;
 end
 $$;

@@ -92,6 +92,7 @@ begin
   if _grant_part.role is null then
     perform taskq._refuse('22023', 'role must not be null', 'Name an existing role, as in ''app''::regrole.');
   end if;
+  perform taskq._wait_lock('grant');  -- two that change the same rights at once would fail
   execute format('grant usage on schema taskq to %s', _grant_part.role);
   for v_object in select p.kind, p.object from taskq._parts() p where p.part = _grant_part.part loop
     case v_object.kind
@@ -146,14 +147,14 @@ begin
   for v_type in
     select t.oid from pg_type t
      where t.typnamespace = 'taskq'::regnamespace and t.typcategory <> 'A'
-       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee = 0)
+       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee <> t.typowner)
        and pg_has_role(current_user, t.typowner, 'usage')
        and (not _close_types.members_only
             or exists (select from pg_depend d
                         where d.deptype = 'e' and d.refclassid = 'pg_extension'::regclass
                           and (d.classid, d.objid) in (('pg_type'::regclass, t.oid), ('pg_class'::regclass, t.typrelid))))
   loop
-    execute format('revoke all on type %s from public', v_type::regtype);
+    execute format('revoke all on type %s from %s', v_type::regtype, taskq._others());
     v_count := v_count + 1;
   end loop;
   return v_count;
@@ -208,12 +209,17 @@ $$;
 comment on function taskq._grant_again() is
   'Ends an upgrade: grants every role of granted_part its parts again.';
 
--- Functions are open to PUBLIC when they are made, so this stands behind all of them.
-revoke all on schema taskq from public;
-revoke all on all functions in schema taskq from public;
-revoke all on all procedures in schema taskq from public;
-revoke all on all tables in schema taskq from public;
-revoke all on all sequences in schema taskq from public;
+-- Functions are open to PUBLIC when they are made, and all objects to whom ALTER DEFAULT PRIVILEGES names, so this stands
+-- behind all of them.
+do $$
+declare
+  v_what text;
+begin
+  foreach v_what in array array['schema', 'all functions in schema', 'all procedures in schema', 'all tables in schema', 'all sequences in schema'] loop
+    execute pg_catalog.format('revoke all on %s taskq from %s', v_what, taskq._others());
+  end loop;
+end
+$$;
 
 select taskq._close_types(members_only => true);
 

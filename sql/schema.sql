@@ -77,6 +77,34 @@ begin
 end
 $$;
 
+do $$
+begin
+  -- The same goes for who may create objects in it. (The owner of a schema may do so without a grant.)
+  if exists (select from pg_catalog.pg_namespace n
+              cross join lateral pg_catalog.aclexplode(n.nspacl) a
+              where n.nspname operator(pg_catalog.=) 'taskq' and a.privilege_type operator(pg_catalog.=) 'CREATE'
+                and a.grantee operator(pg_catalog.<>) n.nspowner)
+  then
+    raise exception using
+      errcode = '42501',
+      message = 'others may create objects in schema taskq',
+      hint = 'Revoke that first: REVOKE CREATE ON SCHEMA taskq FROM ... (where ALTER DEFAULT PRIVILEGES gives it, create the schema before the extension).';
+  end if;
+  -- A function that is there already could be taken for one of ours.
+  if exists (select from pg_catalog.pg_depend d
+              where d.refclassid operator(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+                and d.refobjid operator(pg_catalog.=) 'taskq'::pg_catalog.regnamespace
+                and d.classid operator(pg_catalog.=) any (array['pg_catalog.pg_class', 'pg_catalog.pg_proc', 'pg_catalog.pg_type', 'pg_catalog.pg_operator',
+                                                                'pg_catalog.pg_collation', 'pg_catalog.pg_opclass', 'pg_catalog.pg_opfamily']::pg_catalog.regclass[]))
+  then
+    raise exception using
+      errcode = '42710',
+      message = 'schema taskq exists and is not empty',
+      hint = 'Drop that schema, or what is in it.';
+  end if;
+end
+$$;
+
 comment on schema taskq is
   'Task queue. Producers call enqueue; workers claim, complete, fail; operators read the views and call configure_queue, redrive, purge.';
 

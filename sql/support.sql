@@ -78,7 +78,22 @@ $$;
 comment on function taskq._refuse(text, text, text) is
   'Raises an error with a hint.';
 
--- Locks that only taskq can take (src/locks.rs): "duty", "archive", "purge", "turn", each with a key. The end of the transaction
+-- Whoever gets rights on what the current role creates: PUBLIC, and whom ALTER DEFAULT PRIVILEGES names. To be put behind
+-- REVOKE ... FROM.
+create function taskq._others() returns text
+  language sql stable set search_path = pg_catalog, pg_temp
+  return (select string_agg(distinct case a.grantee when 0 then 'public' else a.grantee::regrole::text end, ', ')
+            from (select 0::oid as grantee
+                  union
+                  select p.grantee
+                    from pg_default_acl d
+                    join pg_roles r on r.oid = d.defaclrole and r.rolname = current_user
+                   cross join lateral aclexplode(d.defaclacl) p
+                   where p.grantee <> d.defaclrole) a);
+comment on function taskq._others() is
+  'PUBLIC and the roles that ALTER DEFAULT PRIVILEGES gives rights on what the current role creates, for REVOKE.';
+
+-- Locks that only taskq can take (src/locks.rs): "duty", "archive", "purge", "turn", "grant", each with a key. The end of the transaction
 -- releases them.
 create function taskq._try_lock(purpose text, key integer = 0) returns boolean
   language c volatile
@@ -98,6 +113,14 @@ create function taskq._session_named(pid integer) returns text
             from pg_stat_activity a where a.pid = _session_named.pid);
 comment on function taskq._session_named(integer) is
   'A session with its role, application and state, for people; NULL if there is none.';
+
+-- xmax of a row that somebody has locked may be a subtransaction's, and pg_locks knows those no longer when their savepoint is
+-- released.
+create function taskq._top_transaction(xid bigint) returns bigint
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_top_transaction';
+comment on function taskq._top_transaction(bigint) is
+  'The transaction to which a transaction or subtransaction in progress belongs; NULL if it is over.';
 
 -- Locks of a prepared transaction have no process. What they have in common is the virtual transaction, and one of them
 -- is that on the transaction's own number. (A gid alone does not tell two apart: it can be used again.)

@@ -74,6 +74,9 @@ create type taskq._standing as (
 -- _workers_seen returns more columns; the view that uses it comes back with the new one.
 drop view taskq.workers;
 
+-- Three triggers with conditions come in its place.
+drop trigger limits_changed on taskq.queue;
+
 drop function taskq._move_early(regclass, text);
 
 drop function taskq._workers_seen();
@@ -118,6 +121,20 @@ comment on column taskq.load.task_blocks_hit is 'Blocks of the table task and it
 
 select pg_catalog.pg_extension_config_dump('taskq.load', '');
 
+create function taskq._others() returns text
+  language sql stable set search_path = pg_catalog, pg_temp
+  return (select string_agg(distinct case a.grantee when 0 then 'public' else a.grantee::regrole::text end, ', ')
+            from (select 0::oid as grantee
+                  union
+                  select p.grantee
+                    from pg_default_acl d
+                    join pg_roles r on r.oid = d.defaclrole and r.rolname = current_user
+                   cross join lateral aclexplode(d.defaclacl) p
+                   where p.grantee <> d.defaclrole) a);
+
+comment on function taskq._others() is
+  'PUBLIC and the roles that ALTER DEFAULT PRIVILEGES gives rights on what the current role creates, for REVOKE.';
+
 create function taskq._try_lock(purpose text, key integer = 0) returns boolean
   language c volatile
   as 'MODULE_PATHNAME', 'taskq_try_lock';
@@ -139,6 +156,13 @@ create function taskq._session_named(pid integer) returns text
 
 comment on function taskq._session_named(integer) is
   'A session with its role, application and state, for people; NULL if there is none.';
+
+create function taskq._top_transaction(xid bigint) returns bigint
+  language c volatile
+  as 'MODULE_PATHNAME', 'taskq_top_transaction';
+
+comment on function taskq._top_transaction(bigint) is
+  'The transaction to which a transaction or subtransaction in progress belongs; NULL if it is over.';
 
 create function taskq._prepared_locks()
   returns table (relation oid, mode text, transaction xid, gid text, since timestamptz)
@@ -345,6 +369,40 @@ begin
 end
 $$;
 
+create or replace function taskq._limits_changed() returns trigger
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_queue taskq.queue;
+begin
+  select q.* into v_queue from taskq.queue q where q.name = coalesce(new.name, old.name);
+  if tg_op = 'INSERT' and new.max_running is distinct from v_queue.max_running then
+    return null;  -- it was changed in the same transaction: that event follows
+  end if;
+  if v_queue.max_running < coalesce(old.max_running, 2147483647) then
+    perform taskq._wait_for_claims(v_queue.name);
+  end if;
+  perform taskq._set_slots(coalesce(new.name, old.name), v_queue.max_running);
+  perform taskq._set_tokens(coalesce(new.name, old.name), v_queue.rate, v_queue.burst);
+  perform taskq._note_opened(coalesce(new.name, old.name));
+  return null;
+end
+$$;
+
+create constraint trigger limits_set after insert on taskq.queue
+  deferrable initially deferred
+  for each row when (new.max_running is not null or new.rate is not null)
+  execute function taskq._limits_changed();
+
+create constraint trigger limits_altered after update of max_running, rate, burst on taskq.queue
+  deferrable initially deferred
+  for each row when ((new.max_running, new.rate, new.burst) is distinct from (old.max_running, old.rate, old.burst))
+  execute function taskq._limits_changed();
+
+create constraint trigger limits_gone after delete on taskq.queue
+  deferrable initially deferred
+  for each row when (old.max_running is not null or old.rate is not null)
+  execute function taskq._limits_changed();
+
 create or replace function taskq._mend_groups() returns void
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
@@ -372,7 +430,7 @@ begin
             where f.task_id is null
               and not exists (select from taskq.parked p where p.queue = f.queue and p.group_key = f.group_key)
               -- as who makes one: see sql/statements/turn_make.sql
-              and taskq._try_lock('turn', (hashtext(f.queue) & ~63) | (hashtext(f.group_key) & 63))
+              and taskq._try_lock('turn', (hashtext(f.queue) & ~255) | (hashtext(f.group_key) & 255))
             limit 1000
               for update skip locked);
 end
@@ -427,12 +485,18 @@ begin
   for v_task in
     select d.* from taskq.dead_letter d
      where d.id = any (array(
+             -- Of some, those come first that can be had: others must not stand in their way for ever.
              select c.id from taskq.dead_letter c
               where (redrive.queue is null or redrive.queue = '*' or c.queue = redrive.queue)
                 and (redrive.task_type is null or c.task_type = redrive.task_type)
                 and (redrive.ids is null or c.id = any (redrive.ids))
-              order by c.died_at, c.id
-              limit redrive.max_tasks))
+              order by redrive.max_tasks is not null
+                         and exists (select from taskq.unique_key k
+                                      where k.task_type = c.task_type and k.key = c.unique_key
+                                        and not (k.let_go and (k.kept_until <= v_now or k.task_id = c.id))),
+                       c.died_at, c.id
+              limit redrive.max_tasks
+                for update skip locked))
      order by d.task_type, d.unique_key, d.id
        for update skip locked
   loop
@@ -803,7 +867,8 @@ begin
   execute format('alter table taskq.%I add primary key (id, finished_at)', _create_finished.name);
   execute format('create index on taskq.%I (queue, finished_at)', _create_finished.name);
   execute format('comment on table taskq.%I is %L', _create_finished.name, _create_finished.meaning);
-  execute format('revoke all on type taskq.%I from public', _create_finished.name);
+  execute format('revoke all on taskq.%I from %s', _create_finished.name, taskq._others());
+  execute format('revoke all on type taskq.%I from %s', _create_finished.name, taskq._others());
 end
 $$;
 
@@ -977,6 +1042,26 @@ begin
 end
 $$;
 
+create or replace function taskq._drill_clean(run taskq.drill_run) returns text
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_type text := taskq._drill_type();
+begin
+  perform taskq.cancel(t.id, force => true) from taskq.task t
+    where t.queue = (_drill_clean.run).queue and t.task_type = v_type;
+  perform taskq.purge(s.state, (_drill_clean.run).queue, v_type) from unnest(array['dead', 'cancelled', 'succeeded']) s(state);
+  -- what others have put there goes on, when the pause has gone with the settings
+  if exists (select from taskq.task t where t.queue = (_drill_clean.run).queue) then
+    perform taskq._note_opened((_drill_clean.run).queue);
+  end if;
+  set constraints taskq.limits_gone immediate;  -- the keeper may leave nothing to the commit
+  delete from taskq.queue q where q.name = (_drill_clean.run).queue;
+  delete from taskq.task_type t where t.name = v_type;
+  return (select string_agg(format('task %s is %s', t.id, t.state), ', ') from taskq.task t
+           where t.queue = (_drill_clean.run).queue and t.task_type = v_type);
+end
+$$;
+
 create function taskq._sample_load(taken_at timestamptz, covers double precision) returns void
   language sql volatile set search_path = pg_catalog, pg_temp as $$
   insert into taskq.load (at, seconds, claims, claim_p50, claim_p95, wal_bytes, commits, blocks_read, blocks_hit,
@@ -1065,6 +1150,79 @@ begin
    where l.ctid = any (array(
            select o.ctid from taskq.load o where o.at < v_now - v_kept order by o.at limit 10000));
   return v_deleted;
+end
+$$;
+
+create or replace function taskq._check_time_zone(time_zone text) returns text
+  language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  v_name text := 'UTC';
+begin
+  if _check_time_zone.time_zone is distinct from 'UTC' then
+    v_name := (select min(z.name) from pg_timezone_names z where lower(z.name) = lower(_check_time_zone.time_zone));
+  end if;
+  -- Some of these names are abbreviations as well, and mean those to PostgreSQL: one hour of the year, summer and winter.
+  if exists (select from pg_timezone_abbrevs a
+              where a.abbrev = upper(v_name) and a.abbrev not in ('UTC', 'UCT', 'GMT', 'ZULU')) then
+    perform taskq._refuse('22023', format('%s is an abbreviation, which knows no summer time', v_name),
+                          'Give a name such as ''Europe/Berlin''; pg_timezone_names has them all.');
+  end if;
+  if v_name is null then
+    perform taskq._refuse('22023', case when _check_time_zone.time_zone is null then 'time_zone must not be null'
+                                        else 'there is no time zone of that name' end,
+                          'Give a name such as ''Europe/Berlin'' or ''UTC''; pg_timezone_names has them all.');
+  end if;
+  return v_name;
+end
+$$;
+
+create function taskq._ran_ahead(last_run_at timestamptz) returns boolean
+  language sql volatile set search_path = pg_catalog, pg_temp
+  return _ran_ahead.last_run_at > taskq._now() + interval '1 hour';
+
+comment on function taskq._ran_ahead(timestamptz) is
+  'Whether a schedule''s last run is more than an hour ahead, so that the clock was wrong; NULL if it never ran.';
+
+create or replace function taskq.schedule(name text, cron text, task_type text, payload jsonb = '{}', time_zone text = 'UTC',
+                               settings jsonb = '{}')
+  returns void
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz;
+  v_new taskq.schedule;
+begin
+  v_new.name := taskq._check_name('name', schedule.name);
+  v_new.task_type := taskq._check_name('task_type', schedule.task_type);
+  v_new.payload := coalesce(schedule.payload, '{}');
+  v_new.settings := jsonb_strip_nulls(taskq._check_settings('schedule', schedule.settings));
+  v_new.cron := schedule.cron;
+  v_new.time_zone := taskq._check_time_zone(schedule.time_zone);
+  -- The clock is read after the wait for a round that has the row: what that enqueued is past.
+  perform from taskq.schedule s where s.name = v_new.name for no key update;
+  v_now := taskq._now();
+  v_new.next_run_at := taskq._cron_next(v_new.cron, v_new.time_zone, v_now);
+  if v_new.next_run_at is null then
+    perform taskq._refuse('22023', 'the cron expression never comes true',
+                          'No year has such a day. Write it like ''0 0 28 2 *'', or ''0 0 L 2 *'' for the last day of February.');
+  end if;
+  perform taskq._check_size('the payload with its headers', v_new.payload,
+                            taskq._schedule_headers(v_new.name, v_new.next_run_at));
+  if coalesce((v_new.settings -> 'paused')::boolean, false) then
+    v_new.next_run_at := null;
+  end if;
+  insert into taskq.schedule as s (name, cron, time_zone, task_type, payload, settings, next_run_at, updated_at)
+  values (v_new.name, v_new.cron, v_new.time_zone, v_new.task_type, v_new.payload, v_new.settings, v_new.next_run_at, v_now)
+      on conflict on constraint schedule_pkey do update
+     set cron = excluded.cron, time_zone = excluded.time_zone, task_type = excluded.task_type, payload = excluded.payload,
+         settings = excluded.settings, updated_at = excluded.updated_at, error = null, error_at = null,
+         next_run_at = case when s.cron = excluded.cron and s.time_zone = excluded.time_zone and excluded.next_run_at is not null
+                             and s.next_run_at >= v_now - interval '60 seconds' and not coalesce(taskq._ran_ahead(s.last_run_at), false)
+                            then s.next_run_at else excluded.next_run_at end,
+         last_run_at = case when not taskq._ran_ahead(s.last_run_at) then s.last_run_at end
+   -- (as text, because 1 and 1.0 are equal as jsonb)
+   where (s.cron, s.time_zone, s.task_type, s.payload::text, s.settings::text)
+      is distinct from (excluded.cron, excluded.time_zone, excluded.task_type, excluded.payload::text, excluded.settings::text)
+      or taskq._ran_ahead(s.last_run_at);
 end
 $$;
 
@@ -1221,10 +1379,10 @@ begin
 
   "check" := 'schedules';
   select count(*), string_agg(s.name, ', ' order by s.name) into v_steps, value
-    from taskq.schedule s where s.error is not null;
+    from taskq.schedule s where s.error is not null or taskq._ran_ahead(s.last_run_at);
   ok := v_steps = 0;
   "limit" := null;
-  advice := case when not ok then 'Their last round failed: see last_error in taskq.schedules, and call taskq.schedule again with what is right.' end;
+  advice := case when not ok then 'Their last round failed, or they ran ahead while the clock was wrong: see last_error and last_run_at in taskq.schedules, and call taskq.schedule again with what is right.' end;
   return next;
 
   "check" := 'clock';
@@ -1643,14 +1801,18 @@ begin
 
   -- A transaction that is open has it: a claim, a cancel, a replace that is not committed.
   for v_found in
-    select a.pid, a.xact_start, coalesce(nullif(a.application_name, ''), a.usename) as name
-      from taskq.task t join pg_stat_activity a on a.backend_xid = t.xmax
-     where t.id = v_task.id and a.pid <> pg_backend_pid()
+    select x.* from (select taskq._top_transaction(t.xmax::text::bigint) as xid from taskq.task t where t.id = v_task.id) holder
+     cross join lateral (
+       select a.pid, a.xact_start as since, coalesce(nullif(a.application_name, ''), a.usename) as name
+         from pg_stat_activity a where a.backend_xid::text::bigint = holder.xid and a.pid <> pg_backend_pid()
+       union all
+       select null, p.prepared, p.gid from pg_prepared_xacts p where p.transaction::text::bigint = holder.xid) x
   loop
     reason := 'locked';
-    since := v_found.xact_start;
+    since := v_found.since;
     who := v_found.name;
-    explanation := format('session %s (%s) has it in a transaction that is open since %s', v_found.pid, who, taskq._said(since));
+    explanation := case when v_found.pid is not null then format('session %s (%s) has it in a transaction that is open since %s', v_found.pid, who, taskq._said(since))
+                        else format('a prepared transaction (%L) has it since %s', coalesce(who, '?'), taskq._said(since)) end;
     return next;
     v_any := true;
   end loop;
@@ -1961,8 +2123,9 @@ begin
              taskq._span(v_expired.seconds), taskq._usually(v_expired.usual * v_expired.seconds / v_expired.usual_seconds, ''), v_expired.task_type, coalesce(v_at, '?')),
       jsonb_build_object('expired', v_expired.expired, 'usual_expired', v_expired.usual * v_expired.seconds / v_expired.usual_seconds,
                          'seconds', v_expired.seconds, 'task_type', v_expired.task_type, 'workers', v_at),
-      format('See the logs of these workers. If they live: call extend at a third of the lease, or give more time: select taskq.configure_type(%L, ''{"lease": "15 minutes"}'')',
-             v_expired.task_type))::taskq._finding;
+      format('See the logs of these workers. If they live: call extend at a third of the lease, or give more time: select taskq.configure_type(%L, ''{"lease": "%s"}'')',
+             v_expired.task_type, least(interval '366 days', 3 * coalesce((select t.lease from taskq.task_type t where t.name = v_expired.task_type),
+                                                                           (select s.lease from taskq.queue s where s.name = v_queue), taskq._default_lease()))))::taskq._finding;
   end if;
 end
 $$;
@@ -2022,8 +2185,10 @@ begin
                taskq._usually(v_type.usual_retried * v_type.seconds / v_type.usual_seconds, ''), coalesce(v_error.error, 'lease expired'), coalesce(v_error.number, v_type.expired)),
         jsonb_build_object('task_type', v_type.task_type, 'retried', v_type.retried, 'succeeded', v_type.succeeded, 'enqueued', v_type.enqueued,
                            'usual_retried', v_type.usual_retried * v_type.seconds / v_type.usual_seconds, 'seconds', v_type.seconds, 'error', v_error.error),
-        format('Let retries wait longer: select taskq.configure_type(%L, ''{"backoff_base": "1 minute"}''); or stop the queue meanwhile: select taskq.pause(%L)',
-               v_type.task_type, v_type.queue))::taskq._finding;
+        format('Let retries wait longer: select taskq.configure_type(%L, ''{"backoff_base": "%s"}''); or stop the queue meanwhile: select taskq.pause(%L)',
+               v_type.task_type,
+               greatest(interval '1 minute', least(interval '100 years', 2 * coalesce((select t.backoff_base from taskq.task_type t where t.name = v_type.task_type), interval '30 seconds'))),
+               v_type.queue))::taskq._finding;
     end if;
   end loop;
 end
@@ -2141,7 +2306,11 @@ begin
                taskq._plural((_find_limits.q).ready, 'task is', 'tasks are'), taskq._span(extract(epoch from (_find_limits.q).oldest_age)),
                taskq._plural((_find_limits.q).idle, 'worker is', 'workers are')),
         jsonb_build_object('max_running', (_find_limits.q).max_running, 'tasks', to_jsonb(v_used.ids[1:100]::bigint[]), 'ready', (_find_limits.q).ready, 'idle_workers', (_find_limits.q).idle),
-        format('If what they call bears more: select taskq.configure_queue(%L, ''{"max_running": %s}'')', v_queue, greatest(1, (_find_limits.q).max_running * 2)))::taskq._finding;
+        case when (_find_limits.q).max_running = 10000 then 'It is the largest limit there is. If what they call bears more, take it away: '
+             else 'If what they call bears more: ' end
+          || format('select taskq.configure_queue(%L, ''{"max_running": %s}'')', v_queue,
+                    case when (_find_limits.q).max_running = 10000 then 'null'
+                         else least(10000, greatest(1, (_find_limits.q).max_running * 2))::text end))::taskq._finding;
     end if;
   end if;
   if (_find_limits.q).rate is not null then
@@ -3113,6 +3282,30 @@ create or replace function taskq._parts()
     ('reader',   'function', 'taskq._default_unclaimed_limit')
 $$;
 
+create or replace function taskq._grant_part(part text, role regrole) returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_object record;
+begin
+  if _grant_part.role is null then
+    perform taskq._refuse('22023', 'role must not be null', 'Name an existing role, as in ''app''::regrole.');
+  end if;
+  perform taskq._wait_lock('grant');  -- two that change the same rights at once would fail
+  execute format('grant usage on schema taskq to %s', _grant_part.role);
+  for v_object in select p.kind, p.object from taskq._parts() p where p.part = _grant_part.part loop
+    case v_object.kind
+      when 'part' then perform taskq._grant_part(v_object.object, _grant_part.role);
+      when 'view' then execute format('grant select on %s to %s', v_object.object, _grant_part.role);
+      -- names are unique: one function a verb, no overloads
+      else execute format('grant execute on %s %s to %s', v_object.kind, v_object.object, _grant_part.role);
+    end case;
+  end loop;
+  insert into taskq.granted_part (part, role)
+  select _grant_part.part, r.rolname from pg_roles r where r.oid = _grant_part.role
+      on conflict do nothing;
+end
+$$;
+
 comment on function taskq.grant_reader is
   'Lets a role read the views, payloads and errors included, and call status, estimate, why, diagnose, health, metrics and dashboard.';
 
@@ -3125,14 +3318,14 @@ begin
   for v_type in
     select t.oid from pg_type t
      where t.typnamespace = 'taskq'::regnamespace and t.typcategory <> 'A'
-       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee = 0)
+       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee <> t.typowner)
        and pg_has_role(current_user, t.typowner, 'usage')
        and (not _close_types.members_only
             or exists (select from pg_depend d
                         where d.deptype = 'e' and d.refclassid = 'pg_extension'::regclass
                           and (d.classid, d.objid) in (('pg_type'::regclass, t.oid), ('pg_class'::regclass, t.typrelid))))
   loop
-    execute format('revoke all on type %s from public', v_type::regtype);
+    execute format('revoke all on type %s from %s', v_type::regtype, taskq._others());
     v_count := v_count + 1;
   end loop;
   return v_count;
@@ -3187,151 +3380,92 @@ $$;
 comment on function taskq._grant_again() is
   'Ends an upgrade: grants every role of granted_part its parts again.';
 
-revoke all on table taskq.load from public;
-
-revoke all on function taskq._try_lock(text, integer) from public;
-
-revoke all on function taskq._wait_lock(text, integer) from public;
-
-revoke all on function taskq._session_named(integer) from public;
-
-revoke all on function taskq._prepared_locks() from public;
-
-revoke all on function taskq._lock_holders() from public;
-
-revoke all on function taskq._figures_for_metrics() from public;
-
-revoke all on function taskq._take_claims() from public;
-
-revoke all on function taskq._workers_seen() from public;
-
-revoke all on function taskq._finished_task(bigint) from public;
-
-revoke all on function taskq._check_filters(text, text) from public;
-
-revoke all on table taskq.workers from public;
-
-revoke all on function taskq._move_early(regclass, text, timestamptz, tstzrange) from public;
-
-revoke all on function taskq._sample_load(timestamptz, double precision) from public;
-
-revoke all on function taskq._preloaded() from public;
-
-revoke all on function taskq._excluded() from public;
-
-revoke all on function taskq._fold_error(text) from public;
-
-revoke all on function taskq._lanes(text) from public;
-
-revoke all on function taskq._failed_runs(text, integer) from public;
-
-revoke all on function taskq._failures(text, integer) from public;
-
-revoke all on table taskq.failures from public;
-
-revoke all on function taskq._running_tasks(text, integer) from public;
-
-revoke all on function taskq._claimers(text, timestamptz) from public;
-
-revoke all on function taskq._last_claim(text, timestamptz) from public;
-
-revoke all on function taskq._is_worked_on(text, timestamptz) from public;
-
-revoke all on function taskq._said(timestamptz) from public;
-
-revoke all on function taskq.why(bigint) from public;
-
-revoke all on function taskq._why_over(bigint) from public;
-
-revoke all on function taskq._why_running(taskq.task, timestamptz) from public;
-
-revoke all on function taskq._why_waiting(taskq.task, timestamptz) from public;
-
-revoke all on function taskq._now_span() from public;
-
-revoke all on function taskq._compare(text, timestamptz) from public;
-
-revoke all on function taskq._arrivals(text, timestamptz) from public;
-
-revoke all on function taskq._figure(double precision) from public;
-
-revoke all on function taskq._span(double precision) from public;
-
-revoke all on function taskq._usually(double precision, text) from public;
-
-revoke all on function taskq._plural(bigint, text, text) from public;
-
-revoke all on function taskq._listed(text[], integer) from public;
-
-revoke all on function taskq._stand(taskq.queues, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._find_workers(taskq._standing, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._commonest_error(text, text, timestamptz) from public;
-
-revoke all on function taskq._find_failing(taskq._standing, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._find_slow(taskq._standing, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._find_arrivals(taskq._standing, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._find_limits(taskq._standing, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._largest_group(text) from public;
-
-revoke all on function taskq._first_ready(text, integer, timestamptz) from public;
-
-revoke all on function taskq._find_crowding(taskq._standing, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._find_backlog(taskq._standing, taskq._comparison[], timestamptz) from public;
-
-revoke all on function taskq._find_keeper() from public;
-
-revoke all on function taskq._find_vacuum() from public;
-
-revoke all on function taskq._load_of(timestamptz, timestamptz) from public;
-
-revoke all on function taskq._claims_held_by() from public;
-
-revoke all on function taskq._find_load(timestamptz) from public;
-
-revoke all on function taskq._is_known(text) from public;
-
-revoke all on function taskq._findings(text) from public;
-
-revoke all on function taskq.diagnose(text) from public;
-
-revoke all on table taskq.overview from public;
-
-revoke all on function taskq._metrics_tasks() from public;
-
-revoke all on function taskq._metrics_queues() from public;
-
-revoke all on function taskq._metrics_alerts() from public;
-
-revoke all on function taskq._metrics_duties() from public;
-
-revoke all on function taskq._metrics_database() from public;
-
-revoke all on function taskq.metrics() from public;
-
-revoke all on function taskq._board_curve(timestamptz, timestamptz, integer, boolean) from public;
-
-revoke all on function taskq._board_pairs(timestamptz) from public;
-
-revoke all on function taskq._board_start_rates(timestamptz) from public;
-
-revoke all on function taskq._board_running(timestamptz) from public;
-
-revoke all on function taskq._board() from public;
-
-revoke all on function taskq.dashboard() from public;
-
-revoke all on function taskq._close_types(boolean) from public;
-
-revoke all on function taskq._rights_missing() from public;
-
-revoke all on function taskq._grant_again() from public;
+do $$
+declare
+  v_object text;
+begin
+  foreach v_object in array array[
+    'table taskq.load',
+    'function taskq._others()',
+    'function taskq._try_lock(text, integer)',
+    'function taskq._wait_lock(text, integer)',
+    'function taskq._session_named(integer)',
+    'function taskq._top_transaction(bigint)',
+    'function taskq._prepared_locks()',
+    'function taskq._lock_holders()',
+    'function taskq._figures_for_metrics()',
+    'function taskq._take_claims()',
+    'function taskq._workers_seen()',
+    'function taskq._finished_task(bigint)',
+    'function taskq._check_filters(text, text)',
+    'table taskq.workers',
+    'function taskq._move_early(regclass, text, timestamptz, tstzrange)',
+    'function taskq._sample_load(timestamptz, double precision)',
+    'function taskq._ran_ahead(timestamptz)',
+    'function taskq._preloaded()',
+    'function taskq._excluded()',
+    'function taskq._fold_error(text)',
+    'function taskq._lanes(text)',
+    'function taskq._failed_runs(text, integer)',
+    'function taskq._failures(text, integer)',
+    'table taskq.failures',
+    'function taskq._running_tasks(text, integer)',
+    'function taskq._claimers(text, timestamptz)',
+    'function taskq._last_claim(text, timestamptz)',
+    'function taskq._is_worked_on(text, timestamptz)',
+    'function taskq._said(timestamptz)',
+    'function taskq.why(bigint)',
+    'function taskq._why_over(bigint)',
+    'function taskq._why_running(taskq.task, timestamptz)',
+    'function taskq._why_waiting(taskq.task, timestamptz)',
+    'function taskq._now_span()',
+    'function taskq._compare(text, timestamptz)',
+    'function taskq._arrivals(text, timestamptz)',
+    'function taskq._figure(double precision)',
+    'function taskq._span(double precision)',
+    'function taskq._usually(double precision, text)',
+    'function taskq._plural(bigint, text, text)',
+    'function taskq._listed(text[], integer)',
+    'function taskq._stand(taskq.queues, taskq._comparison[], timestamptz)',
+    'function taskq._find_workers(taskq._standing, taskq._comparison[], timestamptz)',
+    'function taskq._commonest_error(text, text, timestamptz)',
+    'function taskq._find_failing(taskq._standing, taskq._comparison[], timestamptz)',
+    'function taskq._find_slow(taskq._standing, taskq._comparison[], timestamptz)',
+    'function taskq._find_arrivals(taskq._standing, taskq._comparison[], timestamptz)',
+    'function taskq._find_limits(taskq._standing, taskq._comparison[], timestamptz)',
+    'function taskq._largest_group(text)',
+    'function taskq._first_ready(text, integer, timestamptz)',
+    'function taskq._find_crowding(taskq._standing, taskq._comparison[], timestamptz)',
+    'function taskq._find_backlog(taskq._standing, taskq._comparison[], timestamptz)',
+    'function taskq._find_keeper()',
+    'function taskq._find_vacuum()',
+    'function taskq._load_of(timestamptz, timestamptz)',
+    'function taskq._claims_held_by()',
+    'function taskq._find_load(timestamptz)',
+    'function taskq._is_known(text)',
+    'function taskq._findings(text)',
+    'function taskq.diagnose(text)',
+    'table taskq.overview',
+    'function taskq._metrics_tasks()',
+    'function taskq._metrics_queues()',
+    'function taskq._metrics_alerts()',
+    'function taskq._metrics_duties()',
+    'function taskq._metrics_database()',
+    'function taskq.metrics()',
+    'function taskq._board_curve(timestamptz, timestamptz, integer, boolean)',
+    'function taskq._board_pairs(timestamptz)',
+    'function taskq._board_start_rates(timestamptz)',
+    'function taskq._board_running(timestamptz)',
+    'function taskq._board()',
+    'function taskq.dashboard()',
+    'function taskq._close_types(boolean)',
+    'function taskq._rights_missing()',
+    'function taskq._grant_again()'
+  ] loop
+    execute pg_catalog.format('revoke all on %s from %s', v_object, taskq._others());
+  end loop;
+end
+$$;
 
 -- Roles keep the parts they were granted, and get what was added to them.
 select taskq._grant_again();

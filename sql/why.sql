@@ -259,14 +259,18 @@ begin
 
   -- A transaction that is open has it: a claim, a cancel, a replace that is not committed.
   for v_found in
-    select a.pid, a.xact_start, coalesce(nullif(a.application_name, ''), a.usename) as name
-      from taskq.task t join pg_stat_activity a on a.backend_xid = t.xmax
-     where t.id = v_task.id and a.pid <> pg_backend_pid()
+    select x.* from (select taskq._top_transaction(t.xmax::text::bigint) as xid from taskq.task t where t.id = v_task.id) holder
+     cross join lateral (
+       select a.pid, a.xact_start as since, coalesce(nullif(a.application_name, ''), a.usename) as name
+         from pg_stat_activity a where a.backend_xid::text::bigint = holder.xid and a.pid <> pg_backend_pid()
+       union all
+       select null, p.prepared, p.gid from pg_prepared_xacts p where p.transaction::text::bigint = holder.xid) x
   loop
     reason := 'locked';
-    since := v_found.xact_start;
+    since := v_found.since;
     who := v_found.name;
-    explanation := format('session %s (%s) has it in a transaction that is open since %s', v_found.pid, who, taskq._said(since));
+    explanation := case when v_found.pid is not null then format('session %s (%s) has it in a transaction that is open since %s', v_found.pid, who, taskq._said(since))
+                        else format('a prepared transaction (%L) has it since %s', coalesce(who, '?'), taskq._said(since)) end;
     return next;
     v_any := true;
   end loop;

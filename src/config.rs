@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::failure::Outcome;
 use crate::session;
 use crate::sql_functions;
-use crate::statement::{Spi, Statement};
+use crate::statement::{Snapshot, Spi, Statement, Table};
 use pgrx::pg_guard;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::cell::{Cell, RefCell};
@@ -119,8 +119,17 @@ impl Config {
 
     /// As the tables say, whatever the session remembers.
     pub fn read(spi: &Spi) -> Outcome<Self> {
+        Self::from_rows(&spi.execute(&QUEUES, &[])?, &spi.execute(&TYPES, &[])?)
+    }
+
+    /// As the tables say at this moment, also if the transaction sees only what was there when it began.
+    fn read_latest(spi: &Spi) -> Outcome<Self> {
+        let latest = Snapshot::latest();
+        Self::from_rows(&spi.look(&latest, &QUEUES, &[])?, &spi.look(&latest, &TYPES, &[])?)
+    }
+
+    fn from_rows(queues: &Table, types: &Table) -> Outcome<Self> {
         let mut config = Config::default();
-        let queues = spi.execute(&QUEUES, &[])?;
         for row in 0..queues.len() {
             let name: String = queues.need(row, 0)?;
             if queues.need(row, 1)? {
@@ -139,7 +148,6 @@ impl Config {
             }
             config.queue_leases.add(name, queues.get(row, 3));
         }
-        let types = spi.execute(&TYPES, &[])?;
         for row in 0..types.len() {
             let name: String = types.need(row, 0)?;
             let defaults = TypeSettings::default();
@@ -237,6 +245,10 @@ pub fn for_claim(spi: &Spi) -> Outcome<Rc<Config>> {
     // SAFETY: locks a table of ours, as any statement that writes to it would; the end of the
     // transaction releases it.
     unsafe { pg_sys::LockRelationOid(gate, pg_sys::RowExclusiveLock as i32) };
+    if session::sees_one_snapshot() {
+        // A pause, or a limit, holds from its commit on, whatever this transaction may see.
+        return Config::read_latest(spi).map(Rc::new);
+    }
     if CHANGED.load(Ordering::Relaxed) { current(spi) } else { Ok(known) }
 }
 

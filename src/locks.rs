@@ -34,6 +34,8 @@ pub enum Purpose {
     Purge = 13,
     /// Making the turn of a group; the key is a hash of queue and group.
     Turn = 14,
+    /// Granting a part.
+    Grant = 15,
 }
 
 impl Purpose {
@@ -43,6 +45,7 @@ impl Purpose {
             "archive" => Purpose::Archive,
             "purge" => Purpose::Purge,
             "turn" => Purpose::Turn,
+            "grant" => Purpose::Grant,
             _ => return Err(internal("a lock for a purpose that is not known")),
         })
     }

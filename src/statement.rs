@@ -158,6 +158,13 @@ impl Snapshot {
         drop(guard);
         Snapshot(PhantomData)
     }
+
+    /// What is committed at this moment, also above READ COMMITTED.
+    pub fn latest() -> Self {
+        // SAFETY: as in `taken`.
+        unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
+        Snapshot(PhantomData)
+    }
 }
 
 impl Drop for Snapshot {

@@ -3,11 +3,18 @@
 //! This is one of the few modules with unsafe code.
 #![allow(unsafe_code)]
 
+use crate::call::Call;
 use crate::changes;
-use pgrx::pg_sys::{self, SubTransactionId, SubXactEvent, XactEvent};
+use crate::failure::Outcome;
+use crate::sql_functions;
+use pgrx::pg_sys::{self, Datum, SubTransactionId, SubXactEvent, XactEvent};
 use pgrx::{PgSqlErrorCode, pg_guard};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+sql_functions! {
+    taskq_top_transaction / pg_finfo_taskq_top_transaction => top_transaction;
+}
 
 static FOLLOWED: AtomicBool = AtomicBool::new(false);
 
@@ -55,6 +62,16 @@ fn refuse_to_hold_back_claims() {
 pub fn level() -> i32 {
     // SAFETY: reads a variable of this process.
     unsafe { pg_sys::GetCurrentTransactionNestLevel() }
+}
+
+/// `taskq._top_transaction(xid)`: the transaction to which one that is in progress belongs, NULL if it is not.
+fn top_transaction(call: &Call) -> Outcome<Datum> {
+    let xid = call.bigint(0).and_then(|xid| u32::try_from(xid).ok()).map(pg_sys::TransactionId::from);
+    // SAFETY: what is in progress is not older than the oldest transaction that our snapshot saw in progress: its parent is known.
+    let top = xid
+        .filter(|xid| unsafe { pg_sys::TransactionIdIsInProgress(*xid) })
+        .map(|xid| unsafe { pg_sys::SubTransGetTopmostTransaction(xid) });
+    call.value(top.map(|xid| i64::from(u32::from(xid))))
 }
 
 /// The database of this session.

@@ -24,7 +24,7 @@ stage_pgrx() {   # tests in Rust, some of them inside a server
     USER=$(id -un) "$(cargo_pgrx)" pgrx test "pg$PG" --pgdata "$RUN/test/pgrx/data" "${runas[@]}"
 }
 stage_regress() { CONF='fsync = off' tools/cluster.sh run regress tests/regress/run.sh; }
-stage_isolation() { CONF='fsync = off' tools/cluster.sh run isolation tests/isolation/run.sh; }
+stage_isolation() { CONF=$'fsync = off\nmax_prepared_transactions = 4' tools/cluster.sh run isolation tests/isolation/run.sh; }
 stage_server() {   # tests in Rust that start servers of their own; they mostly wait
     server_dir "$RUN/test/servers" 755
     local tests

@@ -70,3 +70,6 @@ create type taskq._standing as (
 
 -- _workers_seen returns more columns; the view that uses it comes back with the new one.
 drop view taskq.workers;
+
+-- Three triggers with conditions come in its place.
+drop trigger limits_changed on taskq.queue;

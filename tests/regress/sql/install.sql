@@ -23,6 +23,39 @@ create schema taskq authorization taskq_test_trapper;
 create extension taskq;
 \set VERBOSITY default
 rollback;
+-- so is one in which others may create objects, from wherever they have that
+begin;
+drop extension taskq;
+grant create on schema taskq to taskq_test_trapper;
+\set VERBOSITY sqlstate
+create extension taskq;
+rollback;
+begin;
+drop extension taskq;
+drop schema taskq;
+alter default privileges grant create on schemas to public;
+create extension taskq;
+\set VERBOSITY default
+rollback;
+-- default privileges open nothing to anybody, days that are made later included
+begin;
+drop extension taskq;
+alter default privileges grant all on tables to public, taskq_test_trapper;
+alter default privileges grant all on sequences to public, taskq_test_trapper;
+alter default privileges grant all on functions to taskq_test_trapper;
+alter default privileges grant all on types to taskq_test_trapper;
+alter default privileges grant usage on schemas to taskq_test_trapper;
+create extension taskq;
+select taskq._run_duty('archive') > 0 as made_days;
+select count(*) > 14 as days from pg_class where relnamespace = 'taskq'::regnamespace and relname ~ '^done_2';
+select o.object, a.grantee::regrole, a.privilege_type
+  from (select oid::regclass::text as object, relacl as acl, relowner as owner from pg_class where relnamespace = 'taskq'::regnamespace
+        union all select oid::regprocedure::text, proacl, proowner from pg_proc where pronamespace = 'taskq'::regnamespace
+        union all select oid::regtype::text, typacl, typowner from pg_type where typnamespace = 'taskq'::regnamespace
+        union all select 'schema', nspacl, nspowner from pg_namespace where oid = 'taskq'::regnamespace) o
+ cross join lateral aclexplode(o.acl) a
+ where a.grantee <> o.owner;
+rollback;
 drop role taskq_test_trapper;
 -- one's own is used; objects in the way are never taken over
 begin;
@@ -46,6 +79,13 @@ rollback to a;
 select test.in_the_way('sequence taskq.task_id_seq');
 rollback to a;
 select test.in_the_way('function taskq.enqueue_many(jsonb) returns int language sql as ''select 1''');
+rollback to a;
+-- a call that leaves out an argument would rather take this one
+select test.in_the_way('function taskq._wait_lock(text) returns void language sql as ''select 1''');
+rollback to a;
+select test.in_the_way('type taskq.mood as enum (''good'')');
+rollback to a;
+select test.in_the_way('operator taskq.= (function = pg_catalog.int4eq, leftarg = int, rightarg = int)');
 rollback;
 -- it lives in its schema only
 begin;

@@ -55,7 +55,12 @@ fn tasks_that_always_fail_and_come_back_at_once_are_a_storm() {
     life.expect_first(
         "retry_storm",
         2,
-        &["retries that fail again", "\"try # failed\"", "backoff_base", "taskq.pause('q')"],
+        &[
+            "retries that fail again",
+            "\"try # failed\"",
+            "\"backoff_base\": \"00:01:00\"",
+            "taskq.pause('q')",
+        ],
     );
 }
 

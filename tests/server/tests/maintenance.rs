@@ -236,6 +236,9 @@ fn first_use(session: usize) -> &'static str {
         5 => "select taskq.pause($1)",
         6 => "select taskq.resume($1)",
         7 => "select taskq.purge('ready', $1)",
+        8 => "select taskq.schedule($1, '@yearly', 't')",
+        9 => "select taskq.configure_type($1, '{\"priority\": 1}')",
+        10 => "select taskq.configure_type($1, '{\"max_retries\": 1}')",
         _ => "select taskq.enqueue('t', queue => $1)",
     }
 }
@@ -271,16 +274,50 @@ fn i07_thirty_two_sessions_use_each_of_200_new_queues_at_the_same_moment() {
     });
     assert_eq!(errors.into_inner().expect("lock"), [""; 0]);
     let waiting: i64 = client.value("select count(*) from taskq.task", &[]);
-    assert_eq!(waiting + purged.into_inner(), 16 * 200);
+    assert_eq!(waiting + purged.into_inner(), 10 * 200);
     // One row each, and nobody's setting was lost.
     let whole = "select count(*) from taskq.queue
                   where lease = '1 min' and retention = '1 day' and dead_letters_limit = 9 and max_running = 3 and rate = '5/second'";
     assert_eq!(client.value::<i64>(whole, &[]), 200);
     assert_eq!(client.value::<i64>("select count(*) from taskq.queue", &[]), 200);
+    let whole = "select count(*) from taskq.task_type where priority = 1 and max_retries = 1";
+    assert_eq!(client.value::<i64>(whole, &[]), 200);
+    assert_eq!(client.value::<i64>("select count(*) from taskq.schedule", &[]), 200);
     let made = "select (select count(*) from taskq.slot), (select count(*) from taskq.rate_token)";
     let row = client.query_one(made, &[]).expect("counts");
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (200 * 3, 200 * 5));
     assert_eq!(client.value::<i64>(relations, &[]), before, "no DDL");
+}
+
+#[test]
+fn i07_eight_sessions_grant_parts_at_the_same_moment() {
+    let database = SERVER.database("i07_grants");
+    let errors = Mutex::new(Vec::new());
+    let begin = Barrier::new(8);
+    thread::scope(|scope| {
+        for session in 0..8 {
+            let (database, errors, begin) = (&database, &errors, &begin);
+            scope.spawn(move || {
+                let mut client = database.connect();
+                let role = format!("i07_{session}");
+                client.run(&format!("create role {role}"));
+                for _ in 0..10 {
+                    begin.wait();
+                    let grants =
+                        format!("select taskq.grant_operator('{role}'), taskq.grant_worker('{role}')");
+                    if let Err(error) = client.simple_query(&grants) {
+                        errors.lock().expect("lock").push(format!("{error:?}"));
+                    }
+                }
+            });
+        }
+    });
+    let mut client = database.connect();
+    for session in 0..8 {
+        // (PostgreSQL cannot do that in several sessions at once)
+        client.run(&format!("drop owned by i07_{session}; drop role i07_{session}"));
+    }
+    assert_eq!(errors.into_inner().expect("lock"), [""; 0]);
 }
 
 #[test]
