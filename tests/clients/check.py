@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 from psycopg.types.json import Jsonb
 
-from load import BURST, CLIENTS, LIMIT, RATE, TASKS, Load
+from load import BURST, CLIENTS, LIMIT, LONG, RATE, SHORT, TASKS, Load
 from pooler import Pooler
 
 STATES = {  # what each program leaves: type, state, result, last error
@@ -25,7 +25,8 @@ LOOK = """
 results: list[bool] = []
 
 
-def check(what: str, good: bool, *more: object) -> None:
+def check(what: str, good: object, *more: object) -> None:
+    good = bool(good)
     print(f"  {'ok' if good else 'NOT OK'}: {what}", *(() if good else more))
     results.append(good)
 
@@ -96,6 +97,7 @@ def check_load(pooler: Pooler) -> None:
         where = pooler.environment("loaded")
         conn.execute("select taskq.configure_queue('work', %s)",
                      (Jsonb({"max_running": LIMIT, "rate": f"{RATE}/second", "burst": BURST}),))
+        conn.execute("select taskq.configure_type('t', %s)", (Jsonb({"backoff_base": "0.2 s", "backoff_factor": 1}),))
         load = Load(f"host={where['PGHOST']} port={where['PGPORT']} dbname=loaded user=postgres")
         load.run(observer=conn)
         check("no client met an error", not load.errors, load.errors[:3])
@@ -120,8 +122,19 @@ def check_load(pooler: Pooler) -> None:
         check("the rate was kept", 0 < begun <= RATE + BURST, begun)
         check("business and tasks are one", left[3] == done["enqueued"] - CLIENTS * TASKS // 2 and done["rolled_back"] > 0, left)
         check("each effect once", left[4] == left[5] == done["succeeded"] and done["repeated"] == 0, left)
-        check("a second complete is told", done["TQ001"] == done["succeeded"])
-        check("one waited", done["waited"] > 0)
+        check("a second complete is told", done["TQ001"] == done["one_by_one"] > 0 and done["completed_again"] == 0)
+        check("status knows what succeeded", done["status succeeded"] == done["one_by_one"])
+        check("tasks ended together", done["together"] > 0 and done["failed_together"] > 0)
+        check("leases ended", done["expired"] > 0)
+        counted = conn.execute("select sum(succeeded), sum(retried), sum(dead), sum(expired), sum(running)"
+                               " from taskq._figures() where queue = 'work'").fetchone()
+        told = (done["succeeded"], done["retried"] + done["expired"], done["dead"], done["expired"], 0)
+        check("the server counted the same", counted == told, counted, told)
+        check("settings were changed", done["configured"] > 0 and done["misconfigured"] == 0)
+        check("a pause held", done["pauses"] > 0 and done["claimed_in_pause"] == 0)
+        none, woken = load.waits["none"], load.waits["woken"]
+        check("a wait for nothing lasts its time", none and min(none) >= SHORT - 0.1, none)
+        check("a wait ends when something comes", woken and max(woken) < LONG / 2 and done["woken"] == len(woken), woken)
         locks = "select count(*) from pg_locks where locktype = 'advisory'" \
             " and pid in (select pid from pg_stat_activity where backend_type = 'client backend')"
         check("no lock is left", conn.execute(locks).fetchone()[0] == 0)
@@ -137,7 +150,8 @@ def check_contract(pooler: Pooler) -> None:
     if done.returncode:
         differences = Path(os.environ["work"], "regression.diffs")
         print(differences.read_text() if differences.exists() else "pg_regress did not run")
-    check("the contract, through PgBouncer", done.returncode == 0)
+    ran = len(list(Path(os.environ["work"], "results").glob("*.out")))
+    check("the contract, through PgBouncer", done.returncode == 0 and ran > 50, f"{ran} tests ran")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """50 clients behind two server connections: producers, workers, operators and one that waits, with all totals counted.
-The queue has a limit and a rate; its tasks have groups and keys in all forms."""
+The queue has a limit and a rate; its tasks have groups and keys in all forms, and end in all ways, one by one and many at
+once. Some leases end."""
 
 import random
 import threading
@@ -13,6 +14,7 @@ CLIENTS = 50
 TASKS = 20  # of each client, half of them one by one
 LIMIT, RATE, BURST = 10, 100, 20  # of the queue: so many at once; so many a second, and so many more
 PAUSE = 0.1  # seconds after a claim, for which tasks run: at this rate more than the limit would be running
+SHORT, LONG = 0.3, 60.0  # seconds that one waits at most, where nothing comes and where something does
 FORMS = ("ignore", "skip", "replace", "error")  # of on_conflict
 
 
@@ -24,6 +26,7 @@ class Load:
         self.most = 0  # tasks that were seen to run at once
         self.done: Counter[str] = Counter()
         self.answers: dict[str, list[int | None]] = {form: [] for form in FORMS}
+        self.waits: dict[str, list[float]] = {"none": [], "woken": []}  # seconds, by queue
         self.errors: list[str] = []
         self.lock = threading.Lock()
         self.produced = 0
@@ -45,7 +48,7 @@ class Load:
                 self.produce(conn, random.Random(number), number)
                 with self.lock:
                     self.produced += 1
-                self.work(conn, random.Random(number))
+                self.work(conn, random.Random(number), number)
         except psycopg.Error as error:
             self.errors.append(f"client {number}: {error!r}")
 
@@ -79,56 +82,142 @@ class Load:
             with self.lock:
                 self.answers[form].append(answer)
 
-    def operate(self, conn: psycopg.Connection) -> None:
-        """Some dead letters go back to work; cancelled tasks are forgotten."""
+    def operate(self, conn: psycopg.Connection, choice: random.Random, number: int) -> None:
+        """Some dead letters go back to work; cancelled tasks are forgotten; settings change. One client pauses the queue."""
         redriven = conn.execute("select redriven from taskq.redrive(queue => 'work', max_tasks => 2)").fetchone()[0]
         task = conn.execute("select taskq.enqueue('c', queue => 'cancelled')").fetchone()[0]
         cancelled = conn.execute("select taskq.cancel(%s)", (task,)).fetchone()[0]
         purged = conn.execute("select taskq.purge('cancelled', 'cancelled')").fetchone()[0]
         self.count(redriven=redriven, cancelled=int(cancelled == "cancelled"), purged=purged)
+        value = choice.randrange(10)
+        queue = conn.execute("select taskq.configure_queue('work', %s)", (Jsonb({"dead_letters_limit": value}),)).fetchone()[0]
+        kind = conn.execute("select taskq.configure_type('t', %s)", (Jsonb({"priority": value}),)).fetchone()[0]
+        right = queue["dead_letters_limit"] == value and queue["max_running"] == LIMIT and kind["priority"] == value
+        self.count(configured=1, misconfigured=int(not right))
+        if number == 0:
+            conn.execute("select taskq.pause('work')")
+            claimed = conn.execute("select id from taskq.claim(3, array['work'])").fetchall()
+            conn.execute("select taskq.resume('work')")
+            self.count(pauses=1, claimed_in_pause=len(claimed))
 
-    def work(self, conn: psycopg.Connection, choice: random.Random) -> None:
+    def work(self, conn: psycopg.Connection, choice: random.Random, number: int) -> None:
         while not self.is_over():
             if choice.randrange(10) == 0:
-                self.operate(conn)
-            tasks = conn.execute("select id, token from taskq.claim(%s, %s, %s, '5 min')", (3, ["work"], "w")).fetchall()
+                self.operate(conn, choice, number)
+            tasks = conn.execute("select id, token, attempt <= max_retries from taskq.claim(%s, %s, %s, '5 min')",
+                                 (3, ["work"], "w")).fetchall()
             time.sleep(PAUSE)
-            for task, token in tasks:
-                self.end(conn, choice.randrange(10), task, token)
+            if tasks and choice.randrange(4) == 0:
+                self.end_many(conn, choice.randrange(3), [task for task, _, _ in tasks], [token for _, token, _ in tasks])
+                continue
+            for task, token, again in tasks:
+                self.end(conn, choice.randrange(20), task, token, again)
 
-    def end(self, conn: psycopg.Connection, how: int, task: int, token: int) -> None:
-        if how == 0:
+    def end(self, conn: psycopg.Connection, how: int, task: int, token: int, again: bool) -> None:
+        """Ends a run in one of the ways there are. `again`: if it fails, the task has another one."""
+        if how < 2:
             conn.execute("select taskq.release(%s, %s)", (task, token))
-            return
-        if how == 1:
+        elif how < 4:
             conn.execute("select * from taskq.fail(%s, %s, 'no', retry => false)", (task, token))
             self.count(dead=1)
-            return
-        with conn.transaction():
-            conn.execute("select * from taskq.extend(%s, %s, '5 min', %s)", (task, token, Jsonb({"half": True})))
-            new = conn.execute("select taskq.once('effect', %s)", (str(task),)).fetchone()[0]
-            conn.execute("insert into effect values (%s)", (task,))
-            conn.execute("select taskq.complete(%s, %s)", (task, token))
-        self.count(succeeded=1, repeated=int(not new))
-        try:
-            conn.execute("select taskq.complete(%s, %s)", (task, token))
-        except psycopg.Error as error:
-            self.count(**{error.sqlstate: 1})
+        elif how < 6:
+            self.failed(conn.execute("select state from taskq.fail(%s, %s, 'no', '0.1 s')", (task, token)).fetchall())
+        elif how < 7 and again:
+            self.be_late(conn, task, token)
+        else:
+            with conn.transaction():
+                conn.execute("select * from taskq.extend(%s, %s, '5 min', %s)", (task, token, Jsonb({"half": True})))
+                repeated = self.effect(conn, task)
+                conn.execute("select taskq.complete(%s, %s)", (task, token))
+            self.count(succeeded=1, one_by_one=1, repeated=repeated)
+            try:
+                conn.execute("select taskq.complete(%s, %s)", (task, token))
+            except psycopg.Error as error:
+                self.count(**{error.sqlstate: 1})
+            state = conn.execute("select state from taskq.status(%s)", (task,)).fetchone()[0]
+            self.count(**{f"status {state}": 1})
 
-    def waiter(self, stop: threading.Event) -> None:
-        """At most one may wait: it has a server connection to itself meanwhile."""
+    def end_many(self, conn: psycopg.Connection, how: int, tasks: list[int], tokens: list[int]) -> None:
+        if how == 0:
+            ended = conn.execute("select state from taskq.fail_many(%s, %s)", (tasks, tokens)).fetchall()
+            self.failed(ended)
+            self.count(failed_together=len(ended))
+        else:
+            with conn.transaction():
+                ended = conn.execute("select * from taskq.complete_many(%s, %s)", (tasks, tokens)).fetchall()
+                repeated = sum(self.effect(conn, task) for task, in ended)
+            self.count(succeeded=len(ended), together=len(ended), repeated=repeated)
+            again = conn.execute("select * from taskq.complete_many(%s, %s)", (tasks, tokens)).fetchall()
+            self.count(completed_again=len(again))
+        if len(ended) != len(tasks):
+            self.errors.append(f"of {tasks} only {ended} ended")
+
+    def failed(self, states: list[tuple[str]]) -> None:
+        dead = sum(state == "dead" for state, in states)
+        self.count(dead=dead, retried=len(states) - dead)
+
+    def effect(self, conn: psycopg.Connection, task: int) -> int:
+        """What a task is for, in the transaction that completes it. Says how often it was there before."""
+        new = conn.execute("select taskq.once('effect', %s)", (str(task),)).fetchone()[0]
+        conn.execute("insert into effect values (%s)", (task,))
+        return int(not new)
+
+    def be_late(self, conn: psycopg.Connection, task: int, token: int) -> None:
+        """The lease ends before the task is completed. That still counts, if nobody has taken it back. (It is completed
+        first here: who has it now may be locking it, and then wait for the same effect.)"""
+        conn.execute("select * from taskq.extend(%s, %s, '0.2 s')", (task, token))
+        time.sleep(0.4)
+        try:
+            with conn.transaction():
+                conn.execute("select taskq.complete(%s, %s)", (task, token))
+                repeated = self.effect(conn, task)
+        except psycopg.Error as error:
+            if error.sqlstate != "TQ001":
+                raise
+            self.count(expired=1)
+        else:
+            self.count(succeeded=1, late=1, repeated=repeated)
+
+    def waiter(self, stop: threading.Event, observer: psycopg.Connection) -> None:
+        """At most one may wait: it has a server connection to itself meanwhile. By turns nothing comes, and something."""
         try:
             with self.connect(simple=True) as conn:
                 while not stop.is_set():
-                    conn.execute("call taskq.wait(array['none'], '0.2 s')")
-                    self.count(waited=1)
+                    self.wait(conn, "none", SHORT)
+                    waker = threading.Thread(target=self.wake, args=(observer,))
+                    waker.start()
+                    self.wait(conn, "woken", LONG)
+                    waker.join()
+                    for task, token in conn.execute("select id, token from taskq.claim(9, array['woken'])").fetchall():
+                        conn.execute("select taskq.complete(%s, %s)", (task, token))
+                        self.count(woken=1)
         except psycopg.Error as error:
             self.errors.append(f"waiter: {error!r}")
+
+    def wait(self, conn: psycopg.Connection, queue: str, timeout: float) -> None:
+        begin = time.monotonic()
+        conn.execute(f"call taskq.wait(array['{queue}'], '{timeout} s')")
+        self.waits[queue].append(time.monotonic() - begin)
+
+    def wake(self, observer: psycopg.Connection) -> None:
+        """Enqueues what the waiter waits for, as soon as it sleeps."""
+        asleep = "select count(*) from pg_stat_activity where wait_event = 'Extension' and query like 'call taskq.wait(array[''woken'']%'"
+        try:
+            with self.connect(simple=False) as conn:
+                begin = time.monotonic()
+                while not observer.execute(asleep).fetchone()[0]:
+                    if time.monotonic() - begin > LONG:
+                        self.errors.append("waker: nobody sleeps")
+                        break
+                    time.sleep(0.02)
+                conn.execute("select taskq.enqueue('w', queue => 'woken')")
+        except psycopg.Error as error:
+            self.errors.append(f"waker: {error!r}")
 
     def run(self, observer: psycopg.Connection) -> None:
         """Lets all clients work to the end. The observer, whom no pooler holds up, looks meanwhile at how many tasks run."""
         stop = threading.Event()
-        waiter = threading.Thread(target=self.waiter, args=(stop,))
+        waiter = threading.Thread(target=self.waiter, args=(stop, observer))
         clients = [threading.Thread(target=self.client, args=(number,)) for number in range(CLIENTS)]
         waiter.start()
         for client in clients:

@@ -1,4 +1,5 @@
--- B16: a task that dies by the end of its lease leaves what one leaves that dies by fail: alert, columns, figures.
+-- B16: a task that dies by the end of its lease, or by fail_many, leaves what one leaves that dies by fail: alert, columns,
+-- figures.
 \set ECHO none
 \getenv here PG_ABS_SRCDIR
 \set begin :here '/begin.sql'
@@ -27,6 +28,13 @@ select test.claim(1, array['claimed']);
 \o :shown
 select taskq._duty_alert();
 \o
+-- and fail_many a fourth
+select taskq.configure_queue('many', '{"dead_letters_limit": 0}') is not null as configured;
+select test.running('many', 0) as many \gset
+select state from taskq.fail_many(array[:many], array[test.token(:many)], array['lease expired']);
+\o :shown
+select taskq._duty_alert();
+\o
 unlisten *;
 -- the columns that differ from those of the one that failed, of alerts, dead letters and their history
 select a.queue, d.key from taskq.alert a join taskq.alert f on f.queue = 'failed', jsonb_object_keys(to_jsonb(a)) d(key)
@@ -39,7 +47,7 @@ select queue, dead from taskq.queues order by queue;
 -- the counters, but for that of leases that were over
 select f.queue, sum(f.dead - coalesce(b.dead, 0)) as dead, sum(f.failed - coalesce(b.failed, 0)) as failed,
        sum(f.running - coalesce(b.running, 0)) as running, sum(f.expired - coalesce(b.expired, 0)) as expired
-  from taskq._figures() f left join before b using (queue, task_type) where f.queue in ('failed', 'expired', 'claimed') group by f.queue order by f.queue;
+  from taskq._figures() f left join before b using (queue, task_type) where f.queue in ('failed', 'expired', 'claimed', 'many') group by f.queue order by f.queue;
 -- and all are redriven alike
 select redriven from taskq.redrive('*');
 select queue, state, attempt, last_error from taskq.tasks order by queue;

@@ -1,15 +1,17 @@
 //! max_running and rate with many sessions, whatever becomes of them: never more than is allowed, and
 //! nothing is lost.
 
+use postgres::error::SqlState;
 use postgres::fallible_iterator::FallibleIterator;
-use postgres::{Client, Transaction};
+use postgres::{Client, GenericClient};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use taskq_server_tests::{Database, Random, Server, Session, Shared, cpu_seconds, eventually, pause};
 
-static SERVER: Shared = Shared::new("limits", &["taskq.keeper_interval = '200 ms'"]);
+static SERVER: Shared =
+    Shared::new("limits", &["taskq.keeper_interval = '200 ms'", "deadlock_timeout = '200 ms'"]);
 
 fn keeper_is_there(client: &mut Client) {
     eventually("there is a keeper", 30, || client.healthy("keeper running"));
@@ -34,22 +36,21 @@ fn sessions<T: Send>(database: &Database, number: u64, work: impl Fn(u64, Client
 
 /// Ends some tasks in one of the ways there are.
 fn end(
-    transaction: &mut Transaction,
+    client: &mut impl GenericClient,
     random: &mut Random,
     tasks: &[(i64, i64)],
 ) -> Result<(), postgres::Error> {
     for (id, token) in tasks {
         let task: [&(dyn postgres::types::ToSql + Sync); 2] = [id, token];
         match random.below(10) {
-            0 => transaction.execute("select taskq.fail($1, $2, 'e', '0 s')", &task)?,
-            1 => transaction.execute("select taskq.release($1, $2)", &task)?,
-            2 => transaction.execute("select taskq.cancel($1, force => true)", &[id])?,
-            3 => transaction
-                .execute("select taskq.fail_many(array[$1]::bigint[], array[$2]::bigint[])", &task)?,
+            0 => client.execute("select taskq.fail($1, $2, 'e', '0 s')", &task)?,
+            1 => client.execute("select taskq.release($1, $2)", &task)?,
+            2 => client.execute("select taskq.cancel($1, force => true)", &[id])?,
+            3 => client.execute("select taskq.fail_many(array[$1]::bigint[], array[$2]::bigint[])", &task)?,
             // left to its lease
             4 => 0,
-            5 => transaction.execute("select taskq.fail($1, $2, 'e', retry => false)", &task)?,
-            _ => transaction.execute("select taskq.complete($1, $2)", &task)?,
+            5 => client.execute("select taskq.fail($1, $2, 'e', retry => false)", &task)?,
+            _ => client.execute("select taskq.complete($1, $2)", &task)?,
         };
     }
     Ok(())
@@ -118,7 +119,8 @@ fn never_more_run_than_the_limit_whatever_sessions_do() {
                         if client.is_closed() {
                             client = database.connect();
                         }
-                        // Stale leases and ended connections are part of it.
+                        // Stale leases and ended connections are part of it. (And deadlocks, where transactions
+                        // claim and end several tasks; in one of them anybody may be told.)
                         if let Err(error) = round(&mut client, &mut random)
                             && let Some(code) = error.code()
                         {
@@ -224,6 +226,60 @@ fn never_more_run_than_the_limit_whatever_sessions_do() {
         }
     });
     assert_eq!(client.value::<String>(slots, &[]), "free free free free free");
+}
+
+#[test]
+fn verbs_in_transactions_of_their_own_meet_no_deadlock() {
+    let database = SERVER.database("single");
+    let mut client = database.connect();
+    keeper_is_there(&mut client);
+    client.run("update taskq.duty set every = '200 ms' where name = 'limits'");
+    set(&mut client, r#"{"max_running": 5, "rate": "1000/second"}"#);
+    client.run("select taskq.configure_type('t', '{\"backoff_base\": \"0 s\", \"max_retries\": 1000000}')");
+    client.run(
+        "select taskq.enqueue('t', queue => 'q', group_key => case when n % 3 = 0 then 'g' || n % 20 end)
+           from generate_series(1, 20000) n",
+    );
+    let (begin, seed) = (Instant::now(), Random::seed());
+    let running = || begin.elapsed() < Duration::from_secs(8);
+    let ended: Vec<usize> = sessions(&database, 16, |number, mut client| {
+        let mut random = Random::new(seed + number);
+        let mut ended = 0;
+        while running() {
+            // The first of them is the operator.
+            if number == 0 {
+                let limit = ["1", "3", "5", "8", "null"][random.below(5) as usize];
+                set(&mut client, &format!(r#"{{"max_running": {limit}}}"#));
+                pause(0.1);
+                continue;
+            }
+            let claim = format!(
+                "select id, token from taskq.claim({}, array['q'], lease => '300 ms')",
+                1 + random.below(4)
+            );
+            for row in client.query(&claim, &[]).expect("claim") {
+                match end(&mut client, &mut random, &[(row.get(0), row.get(1))]) {
+                    Ok(()) => ended += 1,
+                    Err(error) => {
+                        assert_eq!(error.code().map(SqlState::code), Some("TQ001"), "{error:?}")
+                    }
+                }
+            }
+        }
+        ended
+    });
+    assert!(ended.iter().sum::<usize>() > 500, "{ended:?} ended");
+    set(&mut client, r#"{"max_running": 5}"#);
+    eventually("what is left is taken back", 60, || {
+        client.value(
+            "select (select count(*) from taskq.task where state = 'running') = 0
+                and (select count(*) filter (where task_id is null) = 5 and count(*) = 5 from taskq.slot)
+                and (select count(task_id) from taskq.group_turn) = 0",
+            &[],
+        )
+    });
+    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+    assert_eq!(client.value::<i64>(deadlocks, &[]), 0);
 }
 
 #[test]
