@@ -328,7 +328,12 @@ fn i05_every_table_is_frozen_in_time_while_transactions_go_by() {
     let database = server.database("freeze");
     let mut client = database.connect();
     // A dead letter, a finished task and a scheduled one that nobody touches any more; one runs, with a long lease.
-    client.run("select taskq.enqueue('t', unique_key => 'k' || n, group_key => 'g' || n) from generate_series(1, 4) n");
+    // The payloads of the first two stand in tables beside (TOAST): 100 kB that no compression makes smaller.
+    client.run(
+        "select taskq.enqueue('t', case when n < 3 then to_jsonb(large) else '{}' end, unique_key => 'k' || n, group_key => 'g' || n)
+           from generate_series(1, 4) n,
+                lateral (select string_agg(gen_random_uuid()::text, '' order by m) as large from generate_series(n, n + 2999) m) l",
+    );
     client.run("select f.state from taskq.claim(1) c, taskq.fail(c.id, c.token, 'x', retry => false) f");
     client.run("select taskq.complete(c.id, c.token) from taskq.claim(1) c");
     client.run("select from taskq.claim(1, lease => '1 day')");
@@ -343,7 +348,15 @@ fn i05_every_table_is_frozen_in_time_while_transactions_go_by() {
                   end loop;
                 end $$";
     client.run("create unlogged table burned (n int)");
-    let age = "select max(age(relfrozenxid)) from pg_class where relnamespace = 'taskq'::regnamespace and relkind = 'r'";
+    let large = "select count(*) from pg_class c where pg_relation_size(c.reltoastrelid) > 100000
+                    and (c.oid = 'taskq.dead_letter'::regclass or c.oid in (select relid from pg_partition_tree('taskq.done')))";
+    assert_eq!(
+        client.value::<i64>(large, &[]),
+        2,
+        "the payload of the dead letter, and that of the finished task"
+    );
+    let age = "select max(greatest(age(c.relfrozenxid), age(t.relfrozenxid))) from pg_class c left join pg_class t on t.oid = c.reltoastrelid
+                where c.relnamespace = 'taskq'::regnamespace and c.relkind = 'r'";
     for _ in 0..limit / 5000 + 2 {
         client.run(burn);
     }
