@@ -482,7 +482,7 @@ fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
                 wait_for_keeper(&mut client);
                 eventually("the alert duty goes well", 30, || client.healthy("duty alert"));
                 client.run(breaks);
-                assert_breaks(&mut client, code);
+                assert_breaks(&SERVER, &mut client, code, 1);
                 client.run(mends);
                 let error = "select error from taskq.duties where duty = 'alert'";
                 eventually("the alert duty goes well again", 30, || {
@@ -494,8 +494,53 @@ fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
     });
 }
 
-/// The alert duty fails with this SQLSTATE. The others go on.
-fn assert_breaks(client: &mut Client, code: &str) {
+/// A panic in Rust, in a duty or at its commit, is an error of that round. The keeper lives on, and so do the other duties.
+#[test]
+fn s17_a_panic_in_a_duty_ends_its_round_only() {
+    let server = Server::start("panics", &[]);
+    let names = ["in_a_duty", "at_commit"];
+    for (at, duty) in
+        ["select count(*) from public.panics()", "insert into public.touched values (1) returning 1::bigint"]
+            .into_iter()
+            .enumerate()
+    {
+        let database = server.database(names[at]);
+        let mut client = database.connect();
+        let keeper = wait_for_keeper(&mut client);
+        eventually("the alert duty goes well", 30, || client.healthy("duty alert"));
+        // A function of ours that is declared with another row type than it has.
+        client.run(
+            "create function public.panics() returns table (counted_at timestamptz, exact boolean, more integer)
+               language c as '$libdir/taskq', 'taskq_figures_state';
+             create table public.touched (n integer);
+             create function public.panic() returns trigger language plpgsql as
+               'begin perform from public.panics(); return null; end';
+             create constraint trigger panics after insert on public.touched deferrable initially deferred
+               for each row execute function public.panic()",
+        );
+        let counted = "select exists (select from taskq._figures_state())";
+        eventually("the function has a row to return", 60, || client.value(counted, &[]));
+        let error = client.simple_query("select from public.panics()").expect_err("a panic");
+        let error = error.as_db_error().expect("an answer of the server");
+        assert!(error.code().code() == "XX000" && error.message().contains("wrong width"), "{error:?}");
+        let sound: String = client.value("select pg_get_functiondef('taskq._duty_alert'::regproc)", &[]);
+        client.run(&format!(
+            "create or replace function taskq._duty_alert() returns bigint language sql security definer
+               set search_path = pg_catalog, pg_temp as '{duty}'"
+        ));
+        assert_breaks(&server, &mut client, "XX000", at + 1);
+        assert_eq!(keepers(&mut client), [keeper], "{duty}");
+        client.run(&sound);
+        let error = "select error from taskq.duties where duty = 'alert'";
+        eventually("the alert duty goes well again", 30, || {
+            client.value::<Option<String>>(error, &[]).is_none()
+        });
+        assert_eq!(keepers(&mut client), [keeper], "{duty}");
+    }
+}
+
+/// The alert duty fails with this SQLSTATE, and that is in the log so many times. The others go on.
+fn assert_breaks(server: &Server, client: &mut Client, code: &str, times: usize) {
     let error = "select error from taskq.duties where duty = 'alert'";
     eventually("the alert duty fails", 30, || client.value::<Option<String>>(error, &[]).is_some());
     let text: String = client.value(error, &[]);
@@ -510,5 +555,5 @@ fn assert_breaks(client: &mut Client, code: &str) {
         eventually("it is tried again", 30, || client.value::<String>(at, &[]) != before);
     }
     let failure = format!("taskq duty alert failed with SQLSTATE {code}");
-    assert_eq!(SERVER.log().matches(&failure).count(), 1);
+    assert_eq!(server.log().matches(&failure).count(), times);
 }
