@@ -1239,6 +1239,27 @@ begin
 end
 $$;
 
+create function taskq._half_restored() returns boolean
+  language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if (select s.is_called from taskq.task_id_seq s) then
+    return false;
+  end if;
+  begin
+    return exists (select from taskq.task) or exists (select from taskq.dead_letter)
+           or exists (select from taskq.done) or exists (select from taskq.archive)
+           or exists (select from taskq.group_turn) or exists (select from taskq.parked)
+           or exists (select from taskq.schedule s where s.last_task_id is not null)
+           or not (select s.is_called from taskq.alert_id_seq s) and exists (select from taskq.alert);
+  exception when others then
+    return false;  -- what is broken here shows in the duty that needs it
+  end;
+end
+$$;
+
+comment on function taskq._half_restored() is
+  'Whether a dump is just being restored: rows are there, and its sequences are not.';
+
 create or replace function taskq._run_duty(duty text) returns bigint
   language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
 declare
@@ -1251,6 +1272,9 @@ begin
   select d.* into v_duty from taskq.duty d where d.name = _run_duty.duty;
   if not found then
     perform taskq._refuse('22023', 'there is no such duty', 'See taskq.duties.');
+  end if;
+  if taskq._half_restored() then
+    return 0;
   end if;
   -- (a row lock would cost even an idle round a transaction id)
   if not taskq._try_lock('duty', hashtext(v_duty.name)) then
@@ -1354,7 +1378,9 @@ begin
     ok := v_duty.error is null
           and greatest(v_duty.finished_at, v_since) > clock_timestamp() - (v_duty.every * 3 + interval '20 seconds');
     ok := coalesce(ok, false);
-    advice := case when v_duty.error is not null then 'The last round failed: mend the cause; the duty goes on by itself.'
+    advice := case when not ok and taskq._half_restored()
+                     then 'A dump is being restored: duties begin when its sequences are there.'
+                   when v_duty.error is not null then 'The last round failed: mend the cause; the duty goes on by itself.'
                    when not ok then 'The keeper is late or missing: see the checks above.' end;
     return next;
   end loop;
@@ -3402,6 +3428,7 @@ begin
     'function taskq._move_early(regclass, text, timestamptz, tstzrange)',
     'function taskq._sample_load(timestamptz, double precision)',
     'function taskq._ran_ahead(timestamptz)',
+    'function taskq._half_restored()',
     'function taskq._preloaded()',
     'function taskq._excluded()',
     'function taskq._fold_error(text)',

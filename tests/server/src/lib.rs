@@ -24,7 +24,7 @@ pub use life::{Arrival, Finding, Life, Run, Task, USUAL};
 pub use process::{anonymous_memory, cpu_seconds, peak_memory, signal, stop_asleep};
 pub use random::Random;
 pub use server::{Database, Server, Shared, Stop};
-pub use session::{Session, sqlstate};
+pub use session::{Session, deadlocks, sqlstate};
 pub use wait::{eventually, pause, quickest};
 
 /// Signals by name.

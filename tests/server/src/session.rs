@@ -1,5 +1,6 @@
 //! Short forms for what tests ask a server.
 
+use crate::wait::eventually;
 use postgres::types::{FromSql, ToSql};
 use postgres::{Client, Error};
 
@@ -62,4 +63,15 @@ pub fn sqlstate<T>(result: Result<T, Error>) -> String {
             error.code().unwrap_or_else(|| panic!("not an answer of the server: {error:?}")).code().to_owned()
         }
     }
+}
+
+/// How many deadlocks were resolved in this database, also those whose victim caught the error, as duties do. To be asked
+/// when the other sessions are leaving; a keeper tells after each transaction.
+pub fn deadlocks(client: &mut Client) -> i64 {
+    let others = "select count(*) from pg_stat_activity
+                   where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()";
+    // (What a session has counted is there when it has left.)
+    eventually("the other sessions have left", 30, || client.value::<i64>(others, &[]) == 0);
+    client.run("select pg_stat_force_next_flush()");
+    client.value("select deadlocks from pg_stat_database where datname = current_database()", &[])
 }

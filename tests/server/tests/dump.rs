@@ -280,6 +280,89 @@ fn g14_every_format_brings_back_every_row_and_the_copy_runs_dry() {
     }
 }
 
+/// Restores table by table with a keeper at work, and with a round of all duties in between. They wait for the sequences,
+/// which come last.
+#[test]
+fn g14_a_keeper_at_work_during_a_restore_harms_no_row() {
+    let server = Server::start("beside", &["taskq.keeper_interval = '50 ms'"]);
+    server.connect("postgres").run("create role copy_web; create role copy_worker");
+    let database = server.empty_database("origin");
+    server.connect("postgres").run("alter database origin set taskq.keeper = off");
+    let mut client = database.connect();
+    client.run(
+        "create extension taskq; select taskq.grant_producer('copy_web'), taskq.grant_worker('copy_worker')",
+    );
+    fill(&mut client);
+    // There is something to do at once: a lease that is over, its task with a key and without retries; and a schedule.
+    let over: i64 = client
+        .value("select taskq.enqueue('over', queue => 'over', unique_key => 'k', max_retries => 0)", &[]);
+    client.run("select from taskq.claim(1, array['over'], lease => '0.1 s')");
+    client.run("select taskq.schedule('due', '0 3 * * *', 'due'); update taskq.schedule set next_run_at = now() where name = 'due'");
+    let (all, relations) = (everything(&mut client), client.column::<String>(RELATIONS, &[]));
+    let file = server.data().with_file_name("dump");
+    succeeds(server.program("pg_dump").args(["-Fc", "-d", "origin", "-f"]).arg(&file));
+
+    let copy = server.empty_database("copy");
+    let restore = |arguments: &[&str]| {
+        let mut pg_restore = server.program("pg_restore");
+        succeeds(pg_restore.args(["--exit-on-error", "-d", "copy"]).args(arguments).arg(&file));
+    };
+    restore(&["--section=pre-data"]);
+    let mut new = copy.connect();
+    let keeper = "select pid from pg_stat_activity where backend_type = 'taskq keeper' and datname = 'copy'";
+    // The next keeper begins with rounds that are this quick.
+    new.run("update taskq.duty set every = least(every, '0.2 s')");
+    new.run(&format!("select pg_terminate_backend(pid) from ({keeper}) k"));
+    eventually("a keeper has done all of its duties", 60, || {
+        new.value("select count(*) = 0 from taskq.duty where finished_at is null", &[])
+    });
+    let list = succeeds(server.program("pg_restore").args(["--list", "--section=data"]).arg(&file));
+    let entries: Vec<&str> = list.lines().filter(|line| !line.starts_with(';')).collect();
+    let (last, entries) = entries.split_last().expect("entries");
+    assert!(entries.len() > 15 && last.contains("task_id_seq"), "{list}");
+    let entry = server.data().with_file_name("entry");
+    let entry_file = entry.to_str().expect("a path");
+    for each in entries {
+        std::fs::write(&entry, each).expect("a file");
+        restore(&["-L", entry_file]);
+        new.run("call taskq.maintain()");
+        // The keeper does not rest meanwhile.
+        let changed = "select max(state_change)::text from pg_stat_activity where pid = $1";
+        let pid: i32 = new.value(keeper, &[]);
+        let before: String = new.value(changed, &[&pid]);
+        eventually("the keeper goes on", 30, || new.value::<String>(changed, &[&pid]) > before);
+    }
+    // (Samples that the keeper has written before the first row came.)
+    let comparable = |rows: &[String]| -> Vec<String> {
+        let rows = but_samples(rows.to_vec()).into_iter();
+        rows.filter(|row| !row.starts_with("taskq.task_id_seq ")).collect()
+    };
+    assert_same(&comparable(&all), &comparable(&everything(&mut new)));
+    std::fs::write(&entry, last).expect("a file");
+    restore(&["-L", entry_file]);
+    restore(&["--section=post-data"]);
+    assert_same(&relations, &new.column::<String>(RELATIONS, &[]));
+
+    // Now the duties go on.
+    eventually("the keeper has buried what ended, and enqueued what is due", 60, || {
+        new.value("select (select count(*) from taskq.dead_letter where id = $1) + (select count(*) from taskq.task where task_type = 'due') = 2", &[&over])
+    });
+    let ids = "select count(*) - count(distinct id) from (select id from taskq.task union all select id from taskq.dead_letter
+                 union all select id from taskq.done union all select id from taskq.archive) i";
+    assert_eq!(new.value::<i64>(ids, &[]), 0, "an id was given twice");
+    assert!(new.value::<i64>("select taskq.enqueue('over', queue => 'over', unique_key => 'k')", &[]) > over);
+    // Where sequences never come, health says what duties wait for.
+    client
+        .run("select setval('taskq.task_id_seq', 1, false); update taskq.duty set finished_at = '-infinity'");
+    let advice: String =
+        client.value("select advice from taskq.health() where \"check\" = 'duty recover'", &[]);
+    assert!(advice.starts_with("A dump is being restored"), "{advice}");
+    // Its figures do not know of the tasks that came in, so a keeper that was there goes without slots for them for long.
+    new.run("call taskq.maintain()");
+    assert_limits_hold(&mut new);
+    assert_state_holds(&mut new);
+}
+
 #[test]
 fn g13_plain_and_schema_only_dumps_restore_too() {
     let server = Server::start("dump2", &["taskq.keeper = off"]);

@@ -1,14 +1,15 @@
 //! The keeper: comes, comes back, leaves, and stays quiet.
 
 use postgres::Client;
+use postgres::error::DbError;
 use postgres::fallible_iterator::FallibleIterator;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use taskq_server_tests::{
-    Database, Server, Session, Shared, Stop, eventually, pause, quickest, signal, signals,
+    Database, Server, Session, Shared, Stop, deadlocks, eventually, pause, quickest, signal, signals,
 };
 
 static SERVER: Shared = Shared::new("keeper", &[]);
@@ -251,11 +252,23 @@ fn load(client: &mut Client) -> Result<(), postgres::Error> {
 
 #[test]
 fn g04_fifty_quick_drops_and_creates_under_load_end_in_no_deadlock_and_with_a_keeper() {
-    let server = Server::start("quick", &["taskq.keeper_interval = '50 ms'"]);
+    let server = Server::start("quick", &IMPATIENT);
     let database = server.empty_database("quick");
     let mut client = database.connect();
     let done = AtomicBool::new(false);
     let sessions = Mutex::new(vec![client.pid()]);
+    // Deadlocks that sessions were told of.
+    let told = AtomicI64::new(0);
+    // A client's statement and DROP may lock tables in opposite orders; the keeper may not.
+    let assert_among_sessions = |error: &DbError| {
+        told.fetch_add(1, Ordering::Relaxed);
+        let detail = error.detail().expect("who waits for whom");
+        let sessions = sessions.lock().expect("lock");
+        for waits in detail.lines().filter_map(|line| line.strip_prefix("Process ")) {
+            let pid = waits.split(' ').next().and_then(|pid| pid.parse().ok());
+            assert!(pid.is_some_and(|pid: i32| sessions.contains(&pid)), "{detail}");
+        }
+    };
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -265,8 +278,11 @@ fn g04_fifty_quick_drops_and_creates_under_load_end_in_no_deadlock_and_with_a_ke
                     match load(&mut client) {
                         Ok(()) => {}
                         Err(error) => {
-                            let code = error.code().expect("an answer of the server").code();
-                            assert!(GONE.contains(&code), "{error:?}");
+                            let error = error.as_db_error().expect("an answer of the server");
+                            assert!(GONE.contains(&error.code().code()), "{error:?}");
+                            if error.code().code() == "40P01" {
+                                assert_among_sessions(error);
+                            }
                         }
                     }
                 }
@@ -282,16 +298,10 @@ fn g04_fifty_quick_drops_and_creates_under_load_end_in_no_deadlock_and_with_a_ke
                 }
                 client.run("set statement_timeout = '5 s'");
                 pause(f64::from(round % 5) * 0.06);
-                // A client's statement and DROP may lock tables in opposite orders; the keeper may not.
                 while let Err(error) = client.simple_query("drop extension taskq") {
                     let error = error.as_db_error().expect("an answer of the server");
                     assert_eq!(error.code().code(), "40P01", "{error:?}");
-                    let detail = error.detail().expect("who waits for whom");
-                    let sessions = sessions.lock().expect("lock");
-                    for waits in detail.lines().filter_map(|line| line.strip_prefix("Process ")) {
-                        let pid = waits.split(' ').next().and_then(|pid| pid.parse().ok());
-                        assert!(pid.is_some_and(|pid: i32| sessions.contains(&pid)), "{detail}");
-                    }
+                    assert_among_sessions(error);
                 }
                 if round % 10 == 0 {
                     eventually("the keeper leaves", SOON, || keepers(&mut client).is_empty());
@@ -304,15 +314,24 @@ fn g04_fifty_quick_drops_and_creates_under_load_end_in_no_deadlock_and_with_a_ke
     eventually("the keeper leaves", SOON, || keepers(&mut client).is_empty());
     client.run("create extension taskq");
     wait_for_keeper(&mut client);
-    // No keeper has met a deadlock, or complained about tables that are not there.
+    assert_eq!(deadlocks(&mut client), told.into_inner(), "a keeper was the victim of a deadlock");
+    // No keeper has complained, about tables that are not there or anything else.
+    assert_eq!(complaints(&server, " taskq keeper ERROR:  "), [""; 0]);
+}
+
+/// A keeper that is always at work, and deadlocks that are seen as such: nobody gives up before that.
+const IMPATIENT: [&str; 2] = ["taskq.keeper_interval = '50 ms'", "deadlock_timeout = '10 ms'"];
+
+/// Lines of the log with these words, and those about duties that have failed.
+fn complaints(server: &Server, words: &str) -> Vec<String> {
     let log = server.log();
-    let errors: Vec<&str> = log.lines().filter(|line| line.contains(" taskq keeper ERROR:  ")).collect();
-    assert_eq!(errors, [""; 0]);
+    let is_one = |line: &&str| line.contains(words) || line.contains("failed with SQLSTATE");
+    log.lines().filter(is_one).map(str::to_owned).collect()
 }
 
 #[test]
 fn g04_fifty_drops_and_creates_with_the_keeper_alone_meet_no_deadlock_at_all() {
-    let server = Server::start("alone", &["taskq.keeper_interval = '50 ms'"]);
+    let server = Server::start("alone", &IMPATIENT);
     let mut client = server.empty_database("alone").connect();
     for round in 0..50 {
         client.run("set statement_timeout = '60 s'");
@@ -331,9 +350,8 @@ fn g04_fifty_drops_and_creates_with_the_keeper_alone_meet_no_deadlock_at_all() {
     eventually("the keeper leaves", SOON, || keepers(&mut client).is_empty());
     client.run("reset statement_timeout; create extension taskq");
     wait_for_keeper(&mut client);
-    let log = server.log();
-    let errors: Vec<&str> = log.lines().filter(|line| line.contains(" ERROR:  ")).collect();
-    assert_eq!(errors, [""; 0]);
+    assert_eq!(deadlocks(&mut client), 0);
+    assert_eq!(complaints(&server, " ERROR:  "), [""; 0]);
 }
 
 #[test]
@@ -464,7 +482,7 @@ fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
                 wait_for_keeper(&mut client);
                 eventually("the alert duty goes well", 30, || client.healthy("duty alert"));
                 client.run(breaks);
-                assert_breaks(&mut client, code);
+                assert_breaks(&SERVER, &mut client, code, 1);
                 client.run(mends);
                 let error = "select error from taskq.duties where duty = 'alert'";
                 eventually("the alert duty goes well again", 30, || {
@@ -476,8 +494,53 @@ fn a_broken_duty_stops_no_other_is_reported_and_recovers_when_mended() {
     });
 }
 
-/// The alert duty fails with this SQLSTATE. The others go on.
-fn assert_breaks(client: &mut Client, code: &str) {
+/// A panic in Rust, in a duty or at its commit, is an error of that round. The keeper lives on, and so do the other duties.
+#[test]
+fn s17_a_panic_in_a_duty_ends_its_round_only() {
+    let server = Server::start("panics", &[]);
+    let names = ["in_a_duty", "at_commit"];
+    for (at, duty) in
+        ["select count(*) from public.panics()", "insert into public.touched values (1) returning 1::bigint"]
+            .into_iter()
+            .enumerate()
+    {
+        let database = server.database(names[at]);
+        let mut client = database.connect();
+        let keeper = wait_for_keeper(&mut client);
+        eventually("the alert duty goes well", 30, || client.healthy("duty alert"));
+        // A function of ours that is declared with another row type than it has.
+        client.run(
+            "create function public.panics() returns table (counted_at timestamptz, exact boolean, more integer)
+               language c as '$libdir/taskq', 'taskq_figures_state';
+             create table public.touched (n integer);
+             create function public.panic() returns trigger language plpgsql as
+               'begin perform from public.panics(); return null; end';
+             create constraint trigger panics after insert on public.touched deferrable initially deferred
+               for each row execute function public.panic()",
+        );
+        let counted = "select exists (select from taskq._figures_state())";
+        eventually("the function has a row to return", 60, || client.value(counted, &[]));
+        let error = client.simple_query("select from public.panics()").expect_err("a panic");
+        let error = error.as_db_error().expect("an answer of the server");
+        assert!(error.code().code() == "XX000" && error.message().contains("wrong width"), "{error:?}");
+        let sound: String = client.value("select pg_get_functiondef('taskq._duty_alert'::regproc)", &[]);
+        client.run(&format!(
+            "create or replace function taskq._duty_alert() returns bigint language sql security definer
+               set search_path = pg_catalog, pg_temp as '{duty}'"
+        ));
+        assert_breaks(&server, &mut client, "XX000", at + 1);
+        assert_eq!(keepers(&mut client), [keeper], "{duty}");
+        client.run(&sound);
+        let error = "select error from taskq.duties where duty = 'alert'";
+        eventually("the alert duty goes well again", 30, || {
+            client.value::<Option<String>>(error, &[]).is_none()
+        });
+        assert_eq!(keepers(&mut client), [keeper], "{duty}");
+    }
+}
+
+/// The alert duty fails with this SQLSTATE, and that is in the log so many times. The others go on.
+fn assert_breaks(server: &Server, client: &mut Client, code: &str, times: usize) {
     let error = "select error from taskq.duties where duty = 'alert'";
     eventually("the alert duty fails", 30, || client.value::<Option<String>>(error, &[]).is_some());
     let text: String = client.value(error, &[]);
@@ -492,5 +555,5 @@ fn assert_breaks(client: &mut Client, code: &str) {
         eventually("it is tried again", 30, || client.value::<String>(at, &[]) != before);
     }
     let failure = format!("taskq duty alert failed with SQLSTATE {code}");
-    assert_eq!(SERVER.log().matches(&failure).count(), 1);
+    assert_eq!(server.log().matches(&failure).count(), times);
 }

@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
-use taskq_server_tests::{Database, Random, Server, Session, Shared, eventually, pause};
+use taskq_server_tests::{Database, Random, Server, Session, Shared, deadlocks, eventually, pause};
 
-static SERVER: Shared = Shared::new("maintenance", &["taskq.keeper = off", "max_prepared_transactions = 5"]);
+/// Deadlocks are looked for at every wait, also where one of the two would give up soon.
+static SERVER: Shared = Shared::new(
+    "maintenance",
+    &["taskq.keeper = off", "max_prepared_transactions = 5", "deadlock_timeout = '1 ms'"],
+);
 
 /// A session that fails if it has to wait for a lock. A step of the archive holds its locks for 100 ms.
 fn impatient(database: &Database) -> Client {
@@ -44,11 +48,9 @@ fn read(database: &Database, stop: &AtomicBool) -> i64 {
     looks
 }
 
-/// Runs something again and again beside others until told to stop; says what it returned in all. It looks for deadlocks
-/// at every wait, also where the other one would give up soon.
+/// Runs something again and again beside others until told to stop; says what it returned in all.
 fn again(database: &Database, stop: &AtomicBool, sql: &str) -> i64 {
     let mut client = database.connect();
-    client.run("set deadlock_timeout = '1 ms'");
     if sql.contains("'rare'") {
         client.run(BY_INDEX);
     }
@@ -100,6 +102,7 @@ fn i01_archiving_and_purging_at_once_meet_no_deadlock_and_keep_each_task_once() 
         });
         drop(stopping);
     });
+    assert_eq!(deadlocks(&mut client), 0);
     client.run("select taskq.purge('ready')");
     let (completed, purged) = (completed.into_inner(), purged.into_inner());
     let kept = client
@@ -111,6 +114,29 @@ fn i01_archiving_and_purging_at_once_meet_no_deadlock_and_keep_each_task_once() 
     // What was moved row by row is whole.
     let cut = "select count(*) from taskq.archive where id < 0 and (group_key is distinct from 'g' or worker is distinct from 'w')";
     assert_eq!(client.value::<i64>(cut, &[]), 0);
+}
+
+/// What the tests here and those of the keeper rely on.
+#[test]
+fn i01_a_deadlock_whose_victim_catches_the_error_is_counted() {
+    let database = SERVER.database("i01_caught");
+    let mut client = database.connect();
+    client.run("create table one (); create table two ()");
+    let begin = Barrier::new(2);
+    thread::scope(|scope| {
+        for (first, second) in [("one", "two"), ("two", "one")] {
+            let (database, begin) = (&database, &begin);
+            scope.spawn(move || {
+                let mut client = database.connect();
+                client.run(&format!("begin; lock {first}"));
+                begin.wait();
+                client.run(&format!(
+                    "do $$ begin lock {second}; exception when deadlock_detected then null; end $$; commit"
+                ));
+            });
+        }
+    });
+    assert_eq!(deadlocks(&mut client), 1);
 }
 
 /// Tells others to stop, also when a test fails.
@@ -159,6 +185,7 @@ fn i01_dead_letters_are_purged_acknowledged_and_redriven_at_once_without_a_deadl
         assert_eq!(client.value::<i64>("select count(*) from taskq.dead_letter", &[]), 0);
         client.run("select taskq.purge('ready'), taskq._duty_alert()");
     }
+    assert_eq!(deadlocks(&mut client), 0);
 }
 
 #[test]
@@ -206,6 +233,7 @@ fn i06_days_come_and_go_under_load_and_a_killed_round_leaves_nothing_broken() {
     });
     assert!(rounds > 10 && killed > 0, "{rounds} rounds, {killed} killed");
     assert!(looks.into_inner() > 10);
+    assert_eq!(deadlocks(&mut client), 0);
     // The next rounds mend whatever a killed one left.
     client.run("set taskq.test_clock = '+ 90 days'");
     eventually("nothing is left to do", 30, || client.value::<i64>("select taskq._duty_archive()", &[]) == 0);
@@ -337,7 +365,12 @@ fn i05_every_table_is_frozen_in_time_while_transactions_go_by() {
     let database = server.database("freeze");
     let mut client = database.connect();
     // A dead letter, a finished task and a scheduled one that nobody touches any more; one runs, with a long lease.
-    client.run("select taskq.enqueue('t', unique_key => 'k' || n, group_key => 'g' || n) from generate_series(1, 4) n");
+    // The payloads of the first two stand in tables beside (TOAST): 100 kB that no compression makes smaller.
+    client.run(
+        "select taskq.enqueue('t', case when n < 3 then to_jsonb(large) else '{}' end, unique_key => 'k' || n, group_key => 'g' || n)
+           from generate_series(1, 4) n,
+                lateral (select string_agg(gen_random_uuid()::text, '' order by m) as large from generate_series(n, n + 2999) m) l",
+    );
     client.run("select f.state from taskq.claim(1) c, taskq.fail(c.id, c.token, 'x', retry => false) f");
     client.run("select taskq.complete(c.id, c.token) from taskq.claim(1) c");
     client.run("select from taskq.claim(1, lease => '1 day')");
@@ -352,7 +385,15 @@ fn i05_every_table_is_frozen_in_time_while_transactions_go_by() {
                   end loop;
                 end $$";
     client.run("create unlogged table burned (n int)");
-    let age = "select max(age(relfrozenxid)) from pg_class where relnamespace = 'taskq'::regnamespace and relkind = 'r'";
+    let large = "select count(*) from pg_class c where pg_relation_size(c.reltoastrelid) > 100000
+                    and (c.oid = 'taskq.dead_letter'::regclass or c.oid in (select relid from pg_partition_tree('taskq.done')))";
+    assert_eq!(
+        client.value::<i64>(large, &[]),
+        2,
+        "the payload of the dead letter, and that of the finished task"
+    );
+    let age = "select max(greatest(age(c.relfrozenxid), age(t.relfrozenxid))) from pg_class c left join pg_class t on t.oid = c.reltoastrelid
+                where c.relnamespace = 'taskq'::regnamespace and c.relkind = 'r'";
     for _ in 0..limit / 5000 + 2 {
         client.run(burn);
     }

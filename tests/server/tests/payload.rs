@@ -1,7 +1,7 @@
 //! Large and deep payloads, through the driver.
 
 use postgres::Client;
-use taskq_server_tests::{Session, Shared, peak_memory, sqlstate};
+use taskq_server_tests::{Session, Shared, eventually, peak_memory, sqlstate};
 
 static SERVER: Shared = Shared::new("payload", &["taskq.keeper = off"]);
 
@@ -18,6 +18,17 @@ fn sized(bytes: usize) -> String {
 
 fn enqueue(client: &mut Client, payload: &str) -> Result<i64, postgres::Error> {
     Ok(client.query_one("select taskq.enqueue('t', $1::text::jsonb)", &[&payload])?.get(0))
+}
+
+/// What is finished goes to the archive. Nobody is there who would have done it before.
+fn archive(client: &mut Client) {
+    let finished: i64 = client.value("select count(*) from taskq.done", &[]);
+    client.run("select taskq.configure_queue('default', '{\"retention\": \"1 ms\"}')");
+    eventually("what is finished is in the archive", 30, || {
+        client.run("call taskq.maintain()");
+        client.value::<i64>("select count(*) from taskq.done", &[]) == 0
+    });
+    assert_eq!(client.value::<i64>("select count(*) from taskq.archive", &[]), finished);
 }
 
 #[test]
@@ -54,6 +65,13 @@ fn d05_json_of_6000_levels_goes_through_every_verb_unchanged() {
         .unwrap();
     for column in 0..3 {
         assert_eq!(done.get::<_, String>(column), deep);
+    }
+    archive(&mut client);
+    let archived = client
+        .query_one("select payload::text, progress::text, result::text from taskq.archive", &[])
+        .unwrap();
+    for column in 0..3 {
+        assert_eq!(archived.get::<_, String>(column), deep);
     }
     // and of a dead one, redriven
     let (id, token): (i64, i64) = (rows[2].get(0), rows[2].get(1));
@@ -145,8 +163,10 @@ fn d05_a_payload_of_a_million_keys_goes_through_every_verb() {
     assert!(client.value::<bool>(&format!("{same} taskq.dead_letters"), &[]));
     client.run("select * from taskq.redrive('*')");
     client.run("select taskq.complete(c.id, c.token, doc) from wide, taskq.claim(1) c");
-    let same = "select payload = doc and result = doc from wide, taskq.finished";
-    assert!(client.value::<bool>(same, &[]));
+    let same = "select payload = doc and result = doc from wide, taskq.";
+    assert!(client.value::<bool>(&format!("{same}finished"), &[]));
+    archive(&mut client);
+    assert!(client.value::<bool>(&format!("{same}archive"), &[]));
 }
 
 /// A verb that followed the levels of a payload, by itself or by a function of PostgreSQL, would need
@@ -189,9 +209,27 @@ fn d05_no_verb_needs_stack_for_the_levels_of_a_payload() {
         "select state, result from taskq.finished",
         "select s.* from taskq.done d, taskq.status(d.id) s",
         "call taskq.maintain()",
+        // Leases that end, taken back by the duty and by a claim; failures, with a retry and without.
+        "select taskq.enqueue('r', doc, headers => doc, queue => 'r', max_retries => n) from deep, generate_series(2, 3) n",
+        "select payload from taskq.claim(2, array['r'])",
+        "set taskq.test_clock = '+ 1 hour'",
+        "select n from taskq._recover(1000) n where n = 2",
+        "select payload from taskq.claim(2, array['r'])",
+        "set taskq.test_clock = '+ 2 hours'",
+        "select payload from taskq.claim(2, array['r']) where attempt = 3",
+        &format!("select f from (select array_agg(t.id) as ids, array_agg(t.token) as tokens from {running}) a,
+                  taskq.fail_many(ids, tokens) f"),
+        "select payload from taskq.dead_letters",
+        "select n from taskq.purge('dead') n where n = 1",
+        "select n from taskq.purge('scheduled', 'r') n where n = 1",
+        "select taskq.configure_queue('default', '{\"retention\": \"1 ms\"}')",
+        "set taskq.test_clock = '+ 3 hours'",
+        "call taskq.maintain()",
+        "select payload, result from taskq.archive",
+        "select s.* from taskq.archive a, taskq.status(a.id) s",
     ];
     for sql in every_verb {
-        if sql.starts_with("call") {
+        if sql.starts_with("call") || sql.starts_with("set") {
             client.run(sql);
         } else {
             let count =
@@ -199,8 +237,10 @@ fn d05_no_verb_needs_stack_for_the_levels_of_a_payload() {
             assert!(count > 0, "{sql}");
         }
     }
-    let same = "select count(*) from taskq.done, deep where pg_column_size(payload) = pg_column_size(doc)";
+    let same = "select count(*) from taskq.archive, deep where pg_column_size(payload) = pg_column_size(doc)";
     assert!(client.value::<i64>(same, &[]) >= 2);
+    assert_eq!(client.value::<i64>("select count(*) from taskq.done", &[]), 0);
+    assert!(client.value::<i64>("select taskq.purge('succeeded')", &[]) >= 2);
 }
 
 #[test]

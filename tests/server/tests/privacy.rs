@@ -119,6 +119,60 @@ fn h06_log_and_notifications_carry_no_payload_key_or_error_text() {
     assert!(!followed, "an alert is one line in the log");
 }
 
+/// A duty that fails tells the log its SQLSTATE in one line, however it fails: what it was about may be in the error.
+#[test]
+fn h06_a_duty_that_fails_on_a_task_says_nothing_of_it_in_the_log() {
+    let server = Server::start("failing", &[]);
+    for (name, code, trigger, deferred) in [
+        ("at_once", "P0001", "trigger secret before update", ""),
+        ("at_commit", "P0001", "constraint trigger secret after update", "deferrable initially deferred"),
+    ] {
+        let logged = server.log();
+        let database = server.database(name);
+        let mut client = database.connect();
+        client.run(
+            "create function tell() returns trigger language plpgsql as $$ begin
+               raise exception 'this is %', new.payload using detail = new.payload::text, hint = new.payload::text;
+             end $$",
+        );
+        client
+            .query("select taskq.enqueue('t', to_jsonb($1::text), queue => 'q')", &[&"SECRET"])
+            .expect("enqueue");
+        client.run("select from taskq.claim(1, array['q'], lease => '1 s')");
+        client.run(&format!(
+            "create {trigger} on taskq.task {deferred} for each row when (old.state = 'running') execute function tell()"
+        ));
+        let error = "select error from taskq.duties where duty = 'recover'";
+        eventually("the recover duty fails", 30, || client.value::<Option<String>>(error, &[]).is_some());
+        // Who may read the views may read payloads; what came at the commit is there by its SQLSTATE alone.
+        let error: String = client.value(error, &[]);
+        let expected = if deferred.is_empty() { "P0001: this is \"SECRET\"" } else { "P0001" };
+        assert_eq!(error, expected);
+        // It is tried again, and not logged again.
+        let at = "select error_at::text from taskq.duties where duty = 'recover'";
+        for _ in 0..2 {
+            let before: String = client.value(at, &[]);
+            eventually("it is tried again", 60, || client.value::<String>(at, &[]) != before);
+        }
+        let all = server.log();
+        let log = &all[logged.len()..];
+        assert!(!log.contains("SECRET"), "{log}");
+        let lines: Vec<&str> = log.lines().collect();
+        let failed = format!("taskq duty recover failed with SQLSTATE {code}; see taskq.duties");
+        let at: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].ends_with(&failed)).collect();
+        assert_eq!(at.len(), 1, "{log}");
+        let followed =
+            lines.get(at[0] + 1).is_some_and(|line| line.contains("DETAIL:") || line.contains("CONTEXT:"));
+        assert!(!followed, "a failed duty is one line in the log: {log}");
+        client.run("drop trigger secret on taskq.task");
+        eventually("the lease is taken back", 60, || {
+            client.value("select count(*) = 1 from taskq.tasks where state = 'ready'", &[])
+        });
+        drop(client);
+        server.connect("postgres").run(&format!("drop database {name}"));
+    }
+}
+
 /// The next alert; no notification before it has a secret either.
 fn next_alert(listener: &mut Client) -> String {
     loop {

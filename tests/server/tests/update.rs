@@ -1,6 +1,6 @@
 //! ALTER EXTENSION UPDATE: a database of each frozen version, brought to this one, is as a new one.
 
-use postgres::Client;
+use postgres::{Client, Statement};
 use std::collections::BTreeSet;
 use std::path::Path;
 use taskq_server_tests::{Database, Server, Session, Shared, eventually, sqlstate};
@@ -213,6 +213,130 @@ fn leases_keys_and_states_outlive_an_update() {
     let running: i64 =
         client.value("select count(*) from taskq.task where queue = 'leases' and state = 'running'", &[]);
     assert_eq!(running, 9);
+}
+
+/// A worker's connection, with statements that it has prepared.
+struct Worker {
+    client: Client,
+    claim: Statement,
+    extend: Statement,
+    complete: Statement,
+}
+
+impl Worker {
+    fn new(database: &Database) -> Worker {
+        let mut client = database.connect();
+        let claim = client.prepare("select id, token from taskq.claim(1, array['live'], lease => '1 day')");
+        let extend = client.prepare("select cancel_requested from taskq.extend($1, $2, '2 days')");
+        let complete = client.prepare("select taskq.complete($1, $2)");
+        Worker {
+            claim: claim.expect("claim"),
+            extend: extend.expect("extend"),
+            complete: complete.expect("complete"),
+            client,
+        }
+    }
+
+    fn claim(&mut self) -> (i64, i64) {
+        let row = self.client.query_one(&self.claim, &[]).expect("claim");
+        (row.get(0), row.get(1))
+    }
+
+    fn extend(&mut self, (id, token): (i64, i64)) {
+        let row = self.client.query_one(&self.extend, &[&id, &token]).expect("extend");
+        assert!(!row.get::<_, bool>(0));
+    }
+
+    fn complete(&mut self, (id, token): (i64, i64)) -> Result<(), postgres::Error> {
+        self.client.query(&self.complete, &[&id, &token]).map(|_| ())
+    }
+
+    /// Every verb of a worker, once. `stale` is what a second complete is told.
+    fn round(&mut self, stale: &str) {
+        self.client.run("select taskq.enqueue('t', queue => 'live') from generate_series(1, 4)");
+        let task = self.claim();
+        self.extend(task);
+        self.complete(task).expect("complete");
+        assert_eq!(sqlstate(self.complete(task)), stale);
+        for end in [
+            "taskq.fail(c.id, c.token, 'x', '1 day')",
+            "taskq.fail(c.id, c.token, 'x', retry => false)",
+            "taskq.release(c.id, c.token, '1 day')",
+        ] {
+            let ended = format!("select count(*) from taskq.claim(1, array['live']) c, {end}");
+            assert_eq!(self.client.value::<i64>(&ended, &[]), 1, "{end}");
+        }
+        self.client.run("select s.* from taskq.status(1) s; select count(*) from taskq.tasks");
+    }
+}
+
+/// Workers stay connected: their sessions have plans, prepared statements, and what the library remembers of the tables
+/// as they were. Two are in the middle of a transaction, which the update does not wait for.
+#[test]
+fn workers_go_on_in_their_sessions_after_an_update() {
+    let database = old("sessions");
+    let mut client = database.connect();
+    let mut workers: Vec<Worker> = (0..3).map(|_| Worker::new(&database)).collect();
+    // Often enough for plans that do not depend on the arguments. (The new library has the same verbs, but looks for the
+    // reason in a function that is not there yet.)
+    for worker in &mut workers {
+        (0..7).for_each(|_| worker.round("42883"));
+    }
+    client.run("select taskq.enqueue('t', queue => 'live') from generate_series(1, 4)");
+    let held: Vec<(i64, i64)> = workers.iter_mut().map(Worker::claim).collect();
+    client.run("select taskq.enqueue('t', queue => 'short lease')");
+    let short = "select id, token from taskq.claim(1, array['short lease'], lease => '0.5 s')";
+    let lost = workers[0].client.query_one(short, &[]).expect("claim");
+    let lost: (i64, i64) = (lost.get(0), lost.get(1));
+    workers[0].client.run("begin");
+    workers[0].extend(held[0]);
+    workers[1].client.run("begin");
+    workers[1].complete(held[1]).expect("complete");
+    // A setting of the session, and one of taskq's that holds from then on as well.
+    workers[2].client.run("set taskq.max_payload_bytes = '2kB'; set plan_cache_mode = force_generic_plan");
+
+    let stored = "select count(*) from taskq.task where state = 'running' and queue = 'live'";
+    assert_eq!(client.value::<i64>(stored, &[]), 3);
+    client.run("set lock_timeout = '20 s'; alter extension taskq update");
+    assert_eq!(client.value::<i64>(stored, &[]), 3);
+
+    // The lease that was prolonged before is the same one, in the same transaction and after it.
+    workers[0].extend(held[0]);
+    workers[0].client.run("commit");
+    workers[1].client.run("commit");
+    let ends = "select lease_expires_at > clock_timestamp() + '47 hours' from taskq.task where id = $1";
+    assert!(client.value::<bool>(ends, &[&held[0].0]));
+    assert_eq!(sqlstate(workers[1].complete(held[1])), "TQ001");
+    workers[2].extend(held[2]);
+    for at in [0, 2] {
+        workers[at].complete(held[at]).expect("complete");
+        assert_eq!(sqlstate(workers[at].complete(held[at])), "TQ001");
+        let (id, token) = held[at];
+        assert_eq!(
+            sqlstate(workers[at].client.query("select * from taskq.extend($1, $2)", &[&id, &token])),
+            "TQ001"
+        );
+    }
+    let succeeded = "select count(*) from taskq.done where id = any ($1) and state = 'succeeded'";
+    let ids: Vec<i64> = held.iter().map(|(id, _)| *id).collect();
+    assert_eq!(client.value::<i64>(succeeded, &[&ids]), 3);
+    for worker in &mut workers {
+        (0..7).for_each(|_| worker.round("TQ001"));
+    }
+    let large = "select taskq.enqueue('t', to_jsonb(repeat('x', 4000)))";
+    assert_eq!(sqlstate(workers[2].client.query(large, &[])), "54000");
+    workers[0].client.run(large);
+    // The short lease is over: another session takes the task back by its claim.
+    let mut again = None;
+    eventually("the lease that is over is taken back", 30, || {
+        let sql = "select id, token from taskq.claim(1, array['short lease'])";
+        again = workers[2].client.query_opt(sql, &[]).expect("claim").map(|row| (row.get(0), row.get(1)));
+        again.is_some()
+    });
+    let again: (i64, i64) = again.expect("a task");
+    assert!(again.0 == lost.0 && again.1 > lost.1, "{again:?} after {lost:?}");
+    assert_eq!(sqlstate(workers[0].complete(lost)), "TQ001");
+    workers[2].complete(again).expect("complete");
 }
 
 /// A keeper does not touch the tables of another version, and is at work when the update is over.
