@@ -2,7 +2,7 @@
 //! `make test` run it; where servers are made it learns as the server tests do.
 //!
 //! A run has a server of its own, client processes that call random verbs in random transactions
-//! (`client`, `verbs`) and tell of each call before and after (`journal`), faults (`fault`), and an
+//! (`client`, `verbs`, `operators`) and tell of each call before and after (`journal`), faults (`fault`), and an
 //! observer (`watch`). When the clients have ended it has all tasks done (`run`), and judges what each
 //! client was told (`history`, `judge`), what is there (`account`, `after`), and the server's log. Beside the
 //! long runs go the long forms of three cases (`keeper`, `archive`, `idle`).
@@ -25,6 +25,7 @@ mod idle;
 mod journal;
 mod judge;
 mod keeper;
+mod operators;
 mod run;
 mod serverlog;
 mod verbs;
