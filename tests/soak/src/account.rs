@@ -43,7 +43,10 @@ pub fn total(calls: &[Call], tasks: &HashMap<i64, Task>, rows: &[Row]) -> Found 
             match effect {
                 Effect::Stored { mark, id, keyed, .. } => {
                     answered.insert(mark);
-                    ids.insert(*id, mark);
+                    // (After a crash the sequence gives ids again that nobody has committed.)
+                    if call.possible() {
+                        ids.insert(*id, mark);
+                    }
                     let stored = marks.entry(mark).or_default();
                     stored.maybe |= call.possible();
                     if call.fate == Fate::Committed {

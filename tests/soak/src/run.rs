@@ -31,6 +31,7 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, u64>,
     pub crashes: u64,
     pub tasks: u64,
+    pub archived: u64,
     pub found: Found,
 }
 
@@ -113,7 +114,9 @@ pub fn run(plan: &Plan, keep: &Path) -> Report {
     if !found.is_empty() {
         keep_evidence(keep, plan.seed, &server, &events, &found);
     }
-    Report { counts, crashes: faults.crashes(), faults: faults.counts, tasks: end.rows.len() as u64, found }
+    let archived = end.rows.iter().filter(|row| row.place == "archive").count() as u64;
+    let (tasks, crashes) = (end.rows.len() as u64, faults.crashes());
+    Report { counts, faults: faults.counts, crashes, tasks, archived, found }
 }
 
 /// What is there in the end.
