@@ -70,13 +70,13 @@ pub fn at_once(rounds: i64) -> (String, Found) {
             found.push("a round broke off".to_owned());
         }
     });
-    found.extend(
-        server
-            .log()
-            .lines()
-            .filter(|line| line.contains("ERROR:  ") || line.contains("taskq duty"))
-            .map(str::to_owned),
-    );
+    let telling = ["deadlock detected", "40P01", "panicked at"];
+    let log = server.log();
+    let lines = log.lines().filter(|line| telling.iter().any(|words| line.contains(words)));
+    found.extend(lines.map(str::to_owned));
+    // With its end a session has counted all of its own.
+    let alone = "select count(*) = 1 from pg_stat_activity where backend_type = 'client backend'";
+    eventually("the other sessions are gone", 30, || client.value(alone, &[]));
     let deadlocks: i64 =
         client.value("select deadlocks from pg_stat_database where datname = current_database()", &[]);
     if deadlocks > 0 {
