@@ -13,7 +13,7 @@ demo: build ## build and run the demo; KEEP=1 leaves its server running
 	@tools/demo.sh
 test: ## all tests; STAGE="regress demo" only these stages, PG=16 on that version of PostgreSQL
 	@tests/run.sh
-soak: build ## many sessions and faults for MINUTES=60; SEED=n does one run again
+soak: $(if $(JUDGE),,build) ## many sessions and faults for MINUTES=60; SEED=n does one run again
 	@tests/soak/run.sh
 bench: build ## the benchmark; BENCH="features keeper" only these parts
 	@tools/cluster.sh run bench bench/run.sh

@@ -2,6 +2,7 @@
 //! tables and indexes.
 
 use crate::judge::Found;
+use crate::serverlog;
 use crate::watch::UNSOUND;
 use postgres::Client;
 use std::time::{Duration, Instant, SystemTime};
@@ -98,25 +99,50 @@ pub fn all_free(client: &mut Client) -> Found {
     found
 }
 
+/// Once the archive duty has done what it can, nothing of the queues with a short retention is left to it.
+pub fn archived(client: &mut Client) -> Found {
+    let left = "
+        select format('%s tasks of queue %s have not gone to the archive', count(*), d.queue) from taskq.done d
+         where d.queue in ('main', 'groups') group by d.queue
+        union all select format('no task of queue %s is in the archive', q) from unnest('{main,groups}'::text[]) q
+         where not exists (select from taskq.archive a where a.queue = q)
+        union all select format('step %s of the archive duty fails: %s', step, error) from taskq.archive_trouble";
+    let before = "select 'nothing was archived before all tasks had finished' where not exists (select from taskq.archive)";
+    let mut found: Found = client.column(before, &[]);
+    found.extend(empty_within(20, "in the end", || {
+        client.run("select taskq._run_duty('archive')");
+        client.column(left, &[])
+    }));
+    found
+}
+
+/// No duty has failed at any time, in a way that our faults do not explain.
+pub fn troubles(client: &mut Client) -> Found {
+    let failed =
+        "select format('%s failed at %s: %s', what, at, error) from trouble where left(error, 5) <> all ($1)";
+    client.column(failed, &[&serverlog::OF_DUTIES.as_slice()])
+}
+
 /// Effects that once() guards happened once, with the complete that they belong to; and every such complete has its effect.
 pub fn effects(client: &mut Client) -> Found {
     let sql = "
+        with finished as (select id, state, result from taskq.done union all select id, state, result from taskq.archive)
         select format('the effect of task %s happened %s times', e.task, count(*)) from effect e group by e.task having count(*) > 1
         union all
-        select format('task %s has its effect, and is %s', e.task, d.state) from effect e join taskq.done d on d.id = e.task
+        select format('task %s has its effect, and is %s', e.task, d.state) from effect e join finished d on d.id = e.task
          where d.state <> 'succeeded'
         union all
         select format('task %s has its effect, and is in %s', id, place) from effect e
           join (select id, 'task' as place from taskq.task union all select id, 'dead_letter' from taskq.dead_letter) p on p.id = e.task
         union all
         select format('the effect of task %s was made with token %s, and its result is %s', e.task, e.token, d.result)
-          from effect e join taskq.done d on d.id = e.task
+          from effect e join finished d on d.id = e.task
          where (d.result ->> 'effect')::bigint is distinct from e.token
         union all
-        select format('task %s was completed with its effect, which is not there', d.id) from taskq.done d
+        select format('task %s was completed with its effect, which is not there', d.id) from finished d
          where d.result ? 'effect' and not exists (select from effect e where e.task = d.id)
         union all
-        select 'no task has its effect' where not exists (select from taskq.done d where d.result ? 'effect')";
+        select 'no task has its effect' where not exists (select from finished d where d.result ? 'effect')";
     client.column(sql, &[])
 }
 

@@ -279,22 +279,37 @@ fn add_end<'a>(
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::journal::Intent;
     use crate::judge::{self, Counts};
 
     /// A call on its own, from this moment on for a millisecond.
-    fn called(client: u64, at: Time, verb: &str, wants: Vec<Want>, outcome: Outcome) -> [(u64, Event); 2] {
+    pub fn called(
+        client: u64,
+        at: Time,
+        verb: &str,
+        wants: Vec<Want>,
+        outcome: Outcome,
+    ) -> [(u64, Event); 2] {
         let number = at as u64;
         let intent = Intent { txn: number, call: number, at, verb: verb.to_owned(), earlier: 0, wants };
         [(client, Event::Before(intent)), (client, Event::After { call: number, at: at + 1_000, outcome })]
     }
 
+    /// Of task 1, by a call at this moment.
+    pub fn claim(at: Time, attempt: i32) -> Claim {
+        let (queue, expires_at) = ("main".to_owned(), at + 5_000_000);
+        let (token, max_retries) = (10 * i64::from(attempt), 3);
+        Claim { id: 1, token, attempt, max_retries, queue, group: None, expires_at, priority: 0, run_at: at }
+    }
+
+    pub fn lease(id: i64, token: i64) -> Vec<Want> {
+        vec![Want::Lease { id, token, end: true }]
+    }
+
     fn claimed(client: u64, at: Time, token: i64, attempt: i32) -> [(u64, Event); 2] {
-        let queue = "main".to_owned();
-        let expires_at = at + 5_000_000;
-        let claim = Claim { id: 1, token, attempt, max_retries: 3, queue, group: None, expires_at };
+        let claim = Claim { token, ..claim(at, attempt) };
         called(client, at, "claim", vec![Want::Claim], Outcome::Done(vec![Effect::Claimed(claim)]))
     }
 
@@ -325,7 +340,7 @@ mod tests {
     fn only_who_had_the_lease_at_that_moment_must_not_be_refused() {
         let refused = |at| {
             let error = Outcome::Error { code: "TQ001".to_owned(), message: String::new() };
-            called(6, at, "complete", vec![Want::Lease { id: 1, token: 10, end: true }], error)
+            called(6, at, "complete", lease(1, 10), error)
         };
         let first = || claimed(6, 1_000_000, 10, 1);
         assert_eq!(found(&[first(), refused(5_000_000)]).len(), 1);

@@ -132,6 +132,10 @@ pub enum Effect {
         answer: String,
     },
     Purged(i64),
+    /// status() or cancel() knew of no such task.
+    Unknown {
+        id: i64,
+    },
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -143,6 +147,8 @@ pub struct Claim {
     pub queue: String,
     pub group: Option<String>,
     pub expires_at: Time,
+    pub priority: i32,
+    pub run_at: Time,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]

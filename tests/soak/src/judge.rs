@@ -24,12 +24,15 @@ pub type Found = Vec<String>;
 pub fn errors(calls: &[Call], counts: &mut Counts) -> Found {
     let mut found = Found::new();
     for call in calls {
+        if call.verb == "refused" && matches!(call.outcome, Some(Outcome::Done(_))) {
+            found.push(format!("{}: it should have been", call.name()));
+        }
         let Some(Outcome::Error { code, message }) = &call.outcome else { continue };
         *counts.errors.entry(code.clone()).or_default() += 1;
         let verb = call.verb.as_str();
         let documented = match code.as_str() {
             "TQ001" => ["complete", "fail", "fail without retry", "extend", "release"].contains(&verb),
-            "TQ002" => verb == "enqueue",
+            "TQ002" => ["enqueue, on conflict error", "enqueue, on conflict replace"].contains(&verb),
             "22023" => verb == "refused",
             "40001" => !call.level.is_empty() && call.level != "read committed",
             // of a transaction that holds back claims
@@ -42,6 +45,22 @@ pub fn errors(calls: &[Call], counts: &mut Counts) -> Found {
         };
         if !documented {
             found.push(format!("{}: {code} {message}", call.name()));
+        }
+    }
+    found
+}
+
+/// A claim returns its tasks in the order of claims.
+pub fn order(calls: &[Call]) -> Found {
+    let mut found = Found::new();
+    for call in calls {
+        let claims = call.effects().iter().filter_map(|effect| match effect {
+            Effect::Claimed(claim) => Some((-claim.priority, claim.run_at, claim.id)),
+            _ => None,
+        });
+        if !claims.clone().is_sorted() {
+            let claims: Vec<_> = claims.map(|(priority, run_at, id)| (-priority, run_at, id)).collect();
+            found.push(format!("{}: not in order are (priority, run_at, id) {claims:?}", call.name()));
         }
     }
     found
@@ -261,4 +280,43 @@ pub fn refusals(tasks: &HashMap<i64, Task>, calls: &[Call], counts: &mut Counts)
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::calls;
+    use crate::history::tests::{called, claim};
+    use crate::journal::Claim;
+
+    fn wrong(verb: &str, outcome: Outcome) -> usize {
+        errors(&calls(&called(1, 10, verb, vec![], outcome)), &mut Counts::default()).len()
+    }
+
+    #[test]
+    fn what_must_be_refused_is() {
+        let error = |code: &str| Outcome::Error { code: code.to_owned(), message: String::new() };
+        assert_eq!(wrong("refused", Outcome::Done(vec![])), 1);
+        assert_eq!(wrong("refused", error("22023")), 0);
+        assert_eq!(wrong("refused", Outcome::Lost { code: String::new() }), 0);
+        assert_eq!(wrong("enqueue, on conflict error", error("TQ002")), 0);
+        assert_eq!(wrong("enqueue, on conflict replace", error("TQ002")), 0);
+        for verb in ["enqueue, on conflict ignore", "enqueue, on conflict skip", "enqueue", "enqueue_many"] {
+            assert_eq!(wrong(verb, error("TQ002")), 1, "{verb}");
+        }
+    }
+
+    #[test]
+    fn a_claim_out_of_order_is_found() {
+        let judged = |order: &[(i32, Time, i64)]| {
+            let claims =
+                order.iter().map(|&(priority, run_at, id)| Claim { id, priority, run_at, ..claim(10, 1) });
+            let outcome = Outcome::Done(claims.map(Effect::Claimed).collect());
+            super::order(&calls(&called(1, 10, "claim", vec![Want::Claim], outcome))).len()
+        };
+        assert_eq!(judged(&[(2, 30, 9), (1, 10, 5), (1, 10, 7), (1, 20, 1)]), 0);
+        assert_eq!(judged(&[(1, 10, 5), (2, 30, 9)]), 1);
+        assert_eq!(judged(&[(1, 20, 5), (1, 10, 9)]), 1);
+        assert_eq!(judged(&[(1, 10, 9), (1, 10, 5)]), 1);
+    }
 }

@@ -2,15 +2,16 @@
 //! `make test` run it; where servers are made it learns as the server tests do.
 //!
 //! A run has a server of its own, client processes that call random verbs in random transactions
-//! (`client`, `verbs`) and tell of each call before and after (`journal`), faults (`fault`), and an
+//! (`client`, `verbs`, `operators`) and tell of each call before and after (`journal`), faults (`fault`), and an
 //! observer (`watch`). When the clients have ended it has all tasks done (`run`), and judges what each
 //! client was told (`history`, `judge`), what is there (`account`, `after`), and the server's log. Beside the
-//! long runs go the long forms of three cases (`keeper`, `archive`, `idle`).
+//! long runs go the long forms of four cases (`keeper`, `archive`, `idle`, `maintenance`).
 //!
 //!     soak short            some runs with fixed seeds
 //!     soak long MINUTES     runs with new seeds for so long
 //!     soak seed SEED [s]    one run again, for so many seconds. The choices of each client and of the faults are the same; how
 //!                           they meet is not
+//!     soak i01 ROUNDS       this case alone
 //!     soak judge FOLDER     what was kept of a run that found something, judged again
 //!     soak client ...       is what the others start
 
@@ -25,6 +26,8 @@ mod idle;
 mod journal;
 mod judge;
 mod keeper;
+mod maintenance;
+mod operators;
 mod run;
 mod serverlog;
 mod verbs;
@@ -58,11 +61,16 @@ fn main() -> ExitCode {
             let minutes: f64 = minutes.parse().expect("a number of minutes");
             long(Duration::from_secs_f64(minutes * 60.0))
         }
+        ["i01", rounds] => {
+            let rounds = rounds.parse().expect("a number of rounds");
+            let case = std::thread::spawn(move || maintenance::at_once(rounds));
+            if tell("i01", case.join()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
         ["judge", folder] => judge_again(folder),
         ["seed", seed] => seed_again(seed, LONG_RUN),
         ["seed", seed, seconds] => seed_again(seed, seconds.parse().expect("seconds")),
         _ => {
-            eprintln!("usage: soak short | long MINUTES | seed SEED | judge FOLDER");
+            eprintln!("usage: soak short | long MINUTES | seed SEED | i01 ROUNDS | judge FOLDER");
             ExitCode::FAILURE
         }
     }
@@ -82,17 +90,26 @@ fn long(time: Duration) -> ExitCode {
         ];
         let mut code = runs((first..).map(|seed| plan(seed, LONG_RUN)), time, true);
         for (name, case) in cases {
-            let (said, found) =
-                case.join().unwrap_or_else(|_| (String::new(), vec!["it broke off".to_owned()]));
-            let word = if found.is_empty() { "[ok]" } else { "[NOT OK]" };
-            println!("   {word} {name} {said}");
-            for what in &found {
-                println!("       {what}");
+            if !tell(name, case.join()) {
                 code = ExitCode::FAILURE;
             }
         }
+        // (It leaves the machine little time for others.)
+        if !tell("i01", std::thread::spawn(|| maintenance::at_once(100)).join()) {
+            code = ExitCode::FAILURE;
+        }
         code
     })
+}
+
+/// How the long form of a case went; whether it went well.
+fn tell(name: &str, outcome: std::thread::Result<(String, judge::Found)>) -> bool {
+    let (said, found) = outcome.unwrap_or_else(|_| (String::new(), vec!["it broke off".to_owned()]));
+    println!("   {} {name} {said}", if found.is_empty() { "[ok]" } else { "[NOT OK]" });
+    for what in &found {
+        println!("       {what}");
+    }
+    found.is_empty()
 }
 
 fn seed_again(seed: &str, seconds: u64) -> ExitCode {
@@ -183,6 +200,7 @@ impl Sum {
             ("leases", counts.leases),
             ("duplicates across an expiry", counts.duplicates),
             ("stale tokens refused", counts.refused),
+            ("tasks archived", report.archived),
         ];
         for (what, number) in figures {
             *self.figures.entry(what).or_default() += number;

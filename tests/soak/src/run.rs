@@ -31,6 +31,7 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, u64>,
     pub crashes: u64,
     pub tasks: u64,
+    pub archived: u64,
     pub found: Found,
 }
 
@@ -55,10 +56,25 @@ const SETTINGS: &[&str] = &[
 const SETUP: &str = r#"
     create extension taskq;
     create table effect (task bigint, token bigint);
+    create function run_at(task bigint) returns timestamptz language sql as $$ select t.run_at from taskq.task t where t.id = task $$;
+
+    -- Duties catch their errors, and forget them when they succeed. Here it is kept.
+    create table trouble (at timestamptz default clock_timestamp(), what text, error text);
+    create function note() returns trigger language plpgsql as $$
+    begin
+      insert into public.trouble (what, error)
+      values (concat_ws(' ', tg_table_name, to_jsonb(new) ->> 'name', to_jsonb(new) ->> 'step'), new.error);
+      return null;
+    end $$;
+    create trigger note after update on taskq.duty for each row when (new.error is not null) execute function note();
+    create trigger note after update on taskq.schedule for each row when (new.error is not null) execute function note();
+    create trigger note after insert or update on taskq.archive_trouble for each row execute function note();
+
     select taskq.configure_queue('limited', '{"max_running": 5}');
     select taskq.configure_queue('flexible', '{"max_running": 8}');
     select taskq.configure_queue('rated', '{"rate": "20/second", "burst": 5}');
     select taskq.configure_queue(q, '{"lease": "2 s"}') from unnest('{main,groups,keys,ticks}'::text[]) q;
+    select taskq.configure_queue(q, '{"retention": "1 s"}') from unnest('{main,groups}'::text[]) q;
     select taskq.configure_type(t, '{"backoff_base": "0.1 s", "backoff_cap": "1 s"}')
       from unnest('{plain,grouped,limited,flexible,rated,scrap,keyed}'::text[]) t;
     select taskq.schedule('tick', '* * * * * *', 'tick',
@@ -87,22 +103,32 @@ pub fn run(plan: &Plan, keep: &Path) -> Report {
     }
     let mut counts = Counts::default();
     let mut late = Found::new();
-    let rows = unbroken(|| quiesce(&server, &config, &events, &mut late));
+    let end = unbroken(|| quiesce(&server, &config, &events, &mut late));
     found.extend(late);
-    let rows = rows.unwrap_or_else(|broken| {
+    let end = end.unwrap_or_else(|broken| {
         found.push(broken);
-        Vec::new()
+        End::default()
     });
     let events = std::mem::take(&mut *locked(&events));
-    found.extend(judged(&events, &server.log(), Some(&rows), &mut counts));
+    found.extend(judged(&events, &server.log(), Some(&end), &mut counts));
     if !found.is_empty() {
         keep_evidence(keep, plan.seed, &server, &events, &found);
     }
-    Report { counts, crashes: faults.crashes(), faults: faults.counts, tasks: rows.len() as u64, found }
+    let archived = end.rows.iter().filter(|row| row.place == "archive").count() as u64;
+    let (tasks, crashes) = (end.rows.len() as u64, faults.crashes());
+    Report { counts, faults: faults.counts, crashes, tasks, archived, found }
+}
+
+/// What is there in the end.
+#[derive(Default)]
+struct End {
+    rows: Vec<account::Row>,
+    /// As the server has counted them since it started last.
+    deadlocks: i64,
 }
 
 /// What breaks a rule: in what the clients were told, in what is there in the end, in the server's log.
-fn judged(events: &[(u64, Event)], log: &str, rows: Option<&[account::Row]>, counts: &mut Counts) -> Found {
+fn judged(events: &[(u64, Event)], log: &str, end: Option<&End>, counts: &mut Counts) -> Found {
     let mut found = Found::new();
     let calls = history::calls(events);
     let tasks = history::tasks(&calls);
@@ -113,13 +139,17 @@ fn judged(events: &[(u64, Event)], log: &str, rows: Option<&[account::Row]>, cou
     counts.rolled_back = calls.iter().filter(|call| call.fate == Fate::RolledBack).count() as u64;
     counts.unknown = calls.iter().filter(|call| call.fate == Fate::Unknown).count() as u64;
     found.extend(judge::errors(&calls, counts));
+    found.extend(judge::order(&calls));
+    found.extend(account::unknown(&calls));
     found.extend(judge::tokens(&tasks));
     found.extend(judge::deliveries(&tasks, &calls, counts));
     found.extend(judge::deaths(&tasks));
     found.extend(judge::endings(&tasks));
     found.extend(judge::refusals(&tasks, &calls, counts));
-    if let Some(rows) = rows {
+    if let Some(End { rows, deadlocks }) = end {
         found.extend(account::total(&calls, &tasks, rows));
+        found.extend(account::deaths(&calls, rows));
+        found.extend(serverlog::uncounted(*deadlocks, log, &calls));
     }
     found.extend(account::together(&tasks, &[("limited", 5), ("flexible", 8)]));
     found.extend(account::rate(&tasks, "rated", 20.0, 5.0));
@@ -177,7 +207,7 @@ fn storm(plan: &Plan, server: &Server, faults: &mut Faults, events: &Events, fou
 }
 
 /// Waits for quiet, has all tasks done, and looks at what is there then.
-fn quiesce(server: &Server, config: &Config, events: &Events, found: &mut Found) -> Vec<account::Row> {
+fn quiesce(server: &Server, config: &Config, events: &Events, found: &mut Found) -> End {
     let mut client = server.connect("soak");
     let sessions = "select count(*) = 0 from pg_stat_activity where application_name like 'soak-%'";
     eventually("the sessions of the clients are gone", 60, || client.value(sessions, &[]));
@@ -214,23 +244,28 @@ fn quiesce(server: &Server, config: &Config, events: &Events, found: &mut Found)
     found.extend(after::figures(&mut client));
     found.extend(after::all_free(&mut client));
     found.extend(after::left_behind(&mut client));
+    found.extend(after::archived(&mut client));
+    found.extend(after::troubles(&mut client));
     found.extend(after::effects(&mut client));
     found.extend(after::occurrences(&mut client, ticks));
     found.extend(after::sound(server, &mut client));
-    let sql = "select 'task', id, payload ->> 'mark', task_type, state from taskq.task
-               union all select 'dead_letter', id, payload ->> 'mark', task_type, 'dead' from taskq.dead_letter
-               union all select 'done', id, payload ->> 'mark', task_type, state from taskq.done
-               union all select 'archive', id, payload ->> 'mark', task_type, state from taskq.archive";
+    let sql = "select place, id, payload ->> 'mark', task_type, state, attempt <= max_retries, errors -> -1 ->> 'error'
+                 from (select 'task' as place, id, payload, task_type, state, attempt, max_retries, errors from taskq.task
+                       union all select 'dead_letter', id, payload, task_type, 'dead', attempt, max_retries, errors from taskq.dead_letter
+                       union all select 'done', id, payload, task_type, state, attempt, max_retries, errors from taskq.done
+                       union all select 'archive', id, payload, task_type, state, attempt, max_retries, errors from taskq.archive) t";
     let rows = client.query(sql, &[]).expect("all tasks");
-    rows.iter()
-        .map(|row| account::Row {
-            place: row.get(0),
-            id: row.get(1),
-            mark: row.get(2),
-            task_type: row.get(3),
-            state: row.get(4),
-        })
-        .collect()
+    let rows = rows.iter().map(|row| account::Row {
+        place: row.get(0),
+        id: row.get(1),
+        mark: row.get(2),
+        task_type: row.get(3),
+        state: row.get(4),
+        retries_left: row.get(5),
+        last_error: row.get(6),
+    });
+    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+    End { rows: rows.collect(), deadlocks: client.value(deadlocks, &[]) }
 }
 
 /// Journal and server log of a run that found something.

@@ -41,6 +41,11 @@ pub fn check(log: &str, calls: &[Call]) -> Found {
     let mut victims: Vec<(i32, Time)> = Vec::new();
     let lines: Vec<&str> = log.lines().collect();
     for (number, text) in lines.iter().enumerate() {
+        // (What a dying process says has no prefix.)
+        if text.contains("TRAP:") || text.contains("panicked at") {
+            found.push(format!("server log: {text}"));
+            continue;
+        }
         let Some(line) = parse(text) else { continue };
         match line.level {
             "PANIC" => found.push(format!("server log: {text}")),
@@ -60,14 +65,43 @@ pub fn check(log: &str, calls: &[Call]) -> Found {
                     found.push(format!("server log: {text}"));
                 }
             }
-            _ if text.contains("TRAP:") || text.contains("panicked at") => {
-                found.push(format!("server log: {text}"))
+            "LOG" if duty_failure(line.text).is_some_and(|code| !OF_DUTIES.contains(&code)) => {
+                found.push(format!("server log: {text}"));
             }
             _ => {}
         }
     }
     found.extend(unknown_deadlocks(&victims, calls));
     found
+}
+
+/// What a round of a duty may fail with: it was cancelled, or did not wait for a lock any longer.
+pub const OF_DUTIES: [&str; 2] = ["57014", "55P03"];
+
+/// The SQLSTATE with which a duty failed. It catches its errors: that is all that tells of it.
+fn duty_failure(text: &str) -> Option<&str> {
+    let (_, rest) = text.strip_prefix("taskq duty ")?.split_once(" failed with SQLSTATE ")?;
+    rest.split(';').next()
+}
+
+/// Deadlocks that the server has counted since it started last, and that nobody was told of: somebody has caught them. (The
+/// commit of a limit does, twice at most: it waits for claims, and goes on without.)
+pub fn uncounted(deadlocks: i64, log: &str, calls: &[Call]) -> Found {
+    let lines: Vec<Line> = log.lines().filter_map(parse).collect();
+    let start = lines.iter().rposition(|line| line.text.starts_with("database system is ready to accept"));
+    let lines = &lines[start.unwrap_or_default()..];
+    let told = lines.iter().filter(|line| line.level == "ERROR" && line.code == "40P01").count();
+    let since = lines.first().map_or(0, |line| line.at);
+    let limits = calls
+        .iter()
+        .filter(|call| call.verb == "configure_queue" && call.ending.map_or(call.after, |(_, at)| at) > since)
+        .count();
+    if deadlocks as usize > told + 2 * limits {
+        return vec![format!(
+            "the server has counted {deadlocks} deadlocks since it started; its log tells of {told}, and {limits} calls may have caught one"
+        )];
+    }
+    Found::new()
 }
 
 fn allowed(line: &Line) -> bool {
@@ -218,6 +252,37 @@ mod tests {
         assert!(found.len() == 1 && found[0].contains("process 12, which is no client's"), "{found:?}");
         let keeper = LOG.replace("client backend", "taskq keeper");
         assert_eq!(check(&keeper, &[call(12, 2, -300, 40, "")]).len(), 1);
+    }
+
+    #[test]
+    fn a_duty_that_failed_is_found_unless_it_was_cancelled_or_gave_up_a_lock() {
+        let failed = |code| {
+            format!(
+                "1796004000.123 [90] 00000 taskq keeper: LOG:  taskq duty archive failed with SQLSTATE {code}; see taskq.duties"
+            )
+        };
+        assert_eq!(check(&failed("55P03"), &[]), Found::new());
+        assert_eq!(check(&failed("57014"), &[]), Found::new());
+        assert_eq!(check(&failed("40P01"), &[]).len(), 1);
+    }
+
+    #[test]
+    fn a_panic_or_a_failed_assertion_has_no_prefix() {
+        let log = "thread '<unnamed>' panicked at src/claim.rs:1:1:\nTRAP: failed Assert(\"false\"), File: \"lock.c\"\n";
+        assert_eq!(check(log, &[]).len(), 2);
+    }
+
+    #[test]
+    fn a_deadlock_that_was_counted_but_not_told_is_found() {
+        let ready =
+            "1796004000.200 [1] 00000 postmaster: LOG:  database system is ready to accept connections\n";
+        assert_eq!(uncounted(1, &format!("{ready}{LOG}"), &[]), Found::new());
+        assert_eq!(uncounted(2, &format!("{ready}{LOG}"), &[]).len(), 1);
+        // With a crash the server has forgotten what it had counted.
+        assert_eq!(uncounted(1, &format!("{LOG}{ready}"), &[]).len(), 1);
+        let limit = |to| Call { verb: "configure_queue".to_owned(), ..call(12, 0, 0, to, "") };
+        assert_eq!(uncounted(2, &format!("{LOG}{ready}"), &[limit(90)]), Found::new());
+        assert_eq!(uncounted(2, &format!("{LOG}{ready}"), &[limit(70)]).len(), 1);
     }
 
     #[test]

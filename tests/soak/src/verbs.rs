@@ -12,10 +12,12 @@ pub struct Held {
 }
 
 /// The queue that is purged.
-const SCRAP: &str = "scrap";
+pub const SCRAP: &str = "scrap";
 
+/// (Who claimed a task keeps it from changing: its `run_at` is what it was claimed by.)
 const CLAIM: &str = "select id, token, attempt, max_retries, queue, group_key,
-        (extract(epoch from lease_expires_at) * 1000000)::bigint
+        (extract(epoch from lease_expires_at) * 1000000)::bigint, priority,
+        (extract(epoch from public.run_at(id)) * 1000000)::bigint
    from taskq.claim($1, $2, lease => make_interval(secs => $3))";
 
 impl Client {
@@ -30,7 +32,8 @@ impl Client {
             36..=37 => self.redrive(),
             38 => self.purge(),
             39..=41 => self.operate(),
-            42..=43 => self.refused(),
+            42 => self.refused(),
+            43 => self.maintain(),
             44..=46 => self.look(),
             47..=49 => self.stale(),
             _ if hungry => self.claim(),
@@ -43,7 +46,7 @@ impl Client {
     }
 
     /// Names a task for the account. That it may be purged is part of its name.
-    fn mark(&mut self, queue: &str) -> String {
+    pub fn mark(&mut self, queue: &str) -> String {
         self.marks += 1;
         let first = if queue == SCRAP { "s" } else { "" };
         format!("{first}{}-{}-{}", self.number, self.generation, self.marks)
@@ -94,7 +97,8 @@ impl Client {
                                         max_retries => 2, unique_key => $3, unique_until => $4, on_conflict => $5,
                                         unique_for => make_interval(secs => $6))";
         let wants = vec![Want::Store { mark: mark.clone() }];
-        self.call("enqueue", wants, sql, &[&mark, &delay, &key, &until, &conflict, &kept], |rows, _| {
+        let verb = format!("enqueue, on conflict {conflict}");
+        self.call(&verb, wants, sql, &[&mark, &delay, &key, &until, &conflict, &kept], |rows, _| {
             vec![match rows[0].get(0) {
                 Some(id) => Effect::Stored { mark: mark.clone(), id, keyed: true, not_before: 0 },
                 None => Effect::NotStored { mark: mark.clone() },
@@ -284,87 +288,13 @@ impl Client {
         let wants = vec![Want::Force { id }];
         let sql = "select taskq.cancel($1, 'not wanted', $2)";
         self.call("cancel", wants, sql, &[&id, &force], |rows, _| {
-            vec![Effect::Cancel { id, force, answer: rows[0].get(0) }]
+            let answer: String = rows[0].get(0);
+            if answer == "not found" {
+                vec![Effect::Unknown { id }]
+            } else {
+                vec![Effect::Cancel { id, force, answer }]
+            }
         })
-    }
-
-    fn redrive(&mut self) -> Called {
-        let most = 1 + self.random.below(20) as i32;
-        let pace = self.random.one_in(3).then_some(20i32);
-        let sql = "select redriven from taskq.redrive('*', max_tasks => $1, per_second => $2::integer)";
-        self.call("redrive", vec![], sql, &[&most, &pace], |_, _| vec![])
-    }
-
-    /// Only of a queue of its own: what was purged is told by its number alone.
-    fn purge(&mut self) -> Called {
-        let state = ["ready", "scheduled", "dead", "succeeded", "cancelled"][self.random.below(5) as usize];
-        let sql = "select taskq.purge($1, 'scrap')";
-        self.call("purge", vec![Want::Purge], sql, &[&state], |rows, _| {
-            vec![Effect::Purged(rows[0].get::<_, i64>(0))]
-        })
-    }
-
-    /// What operators do.
-    fn operate(&mut self) -> Called {
-        let queue = ["main", "groups", "limited", "flexible", "keys"][self.random.below(5) as usize];
-        let (verb, sql) = match self.random.below(8) {
-            0 => ("pause", format!("select taskq.pause('{queue}')")),
-            1..=3 => {
-                ("resume", format!("select taskq.resume(q) from unnest('{{main,groups,{queue}}}'::text[]) q"))
-            }
-            4 => {
-                let limit = 3 + self.random.below(6);
-                (
-                    "configure_queue",
-                    format!("select taskq.configure_queue('flexible', '{{\"max_running\": {limit}}}')"),
-                )
-            }
-            5 => {
-                let lease = self.random.below(4) + 1;
-                (
-                    "configure_queue",
-                    format!("select taskq.configure_queue('{queue}', '{{\"lease\": \"{lease} s\"}}')"),
-                )
-            }
-            6 => {
-                let name = self.random.below(3);
-                let at = self.random.below(3) + 1;
-                (
-                    "schedule",
-                    format!(
-                        "select taskq.schedule('other {name}', '*/{at} * * * * *', 'scheduled', settings => '{{\"queue\": \"ticks\"}}')"
-                    ),
-                )
-            }
-            _ => ("unschedule", format!("select taskq.unschedule('other {}')", self.random.below(3))),
-        };
-        self.call(verb, vec![], &sql, &[], |_, _| vec![])
-    }
-
-    /// Calls that must be refused, and change nothing.
-    fn refused(&mut self) -> Called {
-        let mark = self.mark("");
-        let sql = match self.random.below(4) {
-            0 => format!("select taskq.enqueue('plain', '{{\"mark\": \"{mark}\"}}', 'main', 101)"),
-            1 => format!(
-                "select * from taskq.enqueue_many('[{{\"task_type\": \"plain\", \"payload\": {{\"mark\": \"{mark}\"}}}}, {{\"task_type\": 1}}]')"
-            ),
-            2 => "select * from taskq.claim(-1)".to_owned(),
-            _ => "select * from taskq.complete_many('{1,2}', '{1}')".to_owned(),
-        };
-        // (No want to store: the mark must not be found.)
-        self.call("refused", vec![], &sql, &[], |_, _| vec![])
-    }
-
-    fn look(&mut self) -> Called {
-        let id = (self.newest - self.random.below(300) as i64).max(1);
-        let sql = match self.random.below(4) {
-            0 => "select * from taskq.queues where $1::bigint > 0",
-            1 => "select * from taskq.running where $1::bigint > 0 limit 20",
-            2 => "select * from taskq.tasks where id > $1 limit 20",
-            _ => "select * from taskq.status($1)",
-        };
-        self.call("look", vec![], sql, &[&id], |_, _| vec![])
     }
 
     /// A token that was never ours, or is not any more.
@@ -397,6 +327,8 @@ fn claimed(rows: &[Row], held: &mut Vec<Held>) -> Vec<Effect> {
         queue: row.get(4),
         group: row.get(5),
         expires_at: row.get::<_, Time>(6),
+        priority: row.get(7),
+        run_at: row.get::<_, Time>(8),
     });
     let claims: Vec<Claim> = claims.collect();
     held.extend(claims.iter().map(|claim| Held { id: claim.id, token: claim.token }));

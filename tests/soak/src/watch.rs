@@ -41,9 +41,12 @@ pub const UNSOUND: &str = "
     union all
     select format('task %s is unfinished, and dead or finished', t.id) from taskq.task t
      where exists (select from taskq.dead_letter d where d.id = t.id) or exists (select from taskq.done d where d.id = t.id)
+        or exists (select from taskq.archive a where a.id = t.id)
     union all
     select format('task %s is dead and finished', d.id) from taskq.dead_letter d
-     where exists (select from taskq.done f where f.id = d.id)";
+     where exists (select from taskq.done f where f.id = d.id) or exists (select from taskq.archive a where a.id = d.id)
+    union all
+    select format('task %s is finished, and in the archive, too', d.id) from taskq.done d join taskq.archive a using (id)";
 
 /// Looks until it is told to stop; the server may come and go. The cuts that clients suffer do not meet it.
 pub fn watch(config: &Config, over: &AtomicBool, looks: &AtomicU64, found: &Mutex<Found>) {
