@@ -17,7 +17,7 @@ begin
     into v_late
     from taskq.duty d
    where d.error is not null
-      or coalesce(greatest(d.finished_at, v_keeper.since), '-infinity') <= v_now - (d.every * 3 + interval '20 seconds');
+      or coalesce(greatest(d.finished_at, v_keeper.since), '-infinity') <= v_now - taskq._late_after(d.every, v_keeper.number > 0);
   -- one that should be there and is not is told of at once
   v_wanted := taskq._preloaded() and coalesce(current_setting('taskq.keeper', true), 'on') = 'on' and not taskq._excluded();
   if v_keeper.number = 0 and (v_wanted or v_late.silent > 0) then

@@ -138,7 +138,7 @@ create view taskq.failures as
   select f.queue, f.task_type, f.error, f.count, f.attempts, f.dead, f.first_seen_at, f.last_seen_at, f.sample_id,
          f.sample_error, f.complete
     from taskq._failures(null, 10000) f;
-comment on view taskq.failures is 'What fails, by queue, task type and error, numbers and ids folded: from the last 20 errors of at most 10,000 dead, 10,000 unfinished and 10,000 of the tasks that finished within a day.';
+comment on view taskq.failures is 'What fails, by queue, task type and error, numbers and ids folded: from the last 20 errors of at most 10,000 dead tasks, 10,000 that are due, 10,000 that are due later, and 10,000 of those that finished within a day.';
 comment on column taskq.failures.queue is 'The queue.';
 comment on column taskq.failures.task_type is 'The task type.';
 comment on column taskq.failures.error is 'The error, with # for numbers and ids, 200 characters at most; "no error was given" where fail got none.';

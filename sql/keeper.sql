@@ -172,6 +172,13 @@ create function taskq._excluded() returns boolean
 comment on function taskq._excluded() is
   'Whether taskq.excluded_databases names this database.';
 
+-- A keeper that has just begun is given the same time. Where there is none, who calls maintain() once a minute is in time.
+create function taskq._late_after(every interval, with_keeper boolean) returns interval
+  language sql immutable set search_path = pg_catalog, pg_temp
+  return _late_after.every * 3 + case when _late_after.with_keeper then interval '20 seconds' else interval '100 seconds' end;
+comment on function taskq._late_after(interval, boolean) is
+  'How old the last round of a duty may be.';
+
 create function taskq.health()
   returns table ("check" text, ok boolean, value text, "limit" text, advice text)
   language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
@@ -212,10 +219,9 @@ begin
   for v_duty in select d.* from taskq.duty d order by d.name loop
     "check" := format('duty %s', v_duty.name);
     value := coalesce(v_duty.error, v_duty.finished_at::text, 'never ran');
-    "limit" := format('%s old', v_duty.every * 3 + interval '20 seconds');
-    -- a keeper that has just begun is given the same time
+    "limit" := format('%s old', taskq._late_after(v_duty.every, v_since is not null));
     ok := v_duty.error is null
-          and greatest(v_duty.finished_at, v_since) > clock_timestamp() - (v_duty.every * 3 + interval '20 seconds');
+          and greatest(v_duty.finished_at, v_since) > clock_timestamp() - taskq._late_after(v_duty.every, v_since is not null);
     ok := coalesce(ok, false);
     advice := case when not ok and taskq._half_restored()
                      then 'A dump is being restored: duties begin when its sequences are there.'

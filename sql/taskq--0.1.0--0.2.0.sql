@@ -1333,6 +1333,13 @@ create function taskq._excluded() returns boolean
 comment on function taskq._excluded() is
   'Whether taskq.excluded_databases names this database.';
 
+create function taskq._late_after(every interval, with_keeper boolean) returns interval
+  language sql immutable set search_path = pg_catalog, pg_temp
+  return _late_after.every * 3 + case when _late_after.with_keeper then interval '20 seconds' else interval '100 seconds' end;
+
+comment on function taskq._late_after(interval, boolean) is
+  'How old the last round of a duty may be.';
+
 create or replace function taskq.health()
   returns table ("check" text, ok boolean, value text, "limit" text, advice text)
   language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
@@ -1373,10 +1380,9 @@ begin
   for v_duty in select d.* from taskq.duty d order by d.name loop
     "check" := format('duty %s', v_duty.name);
     value := coalesce(v_duty.error, v_duty.finished_at::text, 'never ran');
-    "limit" := format('%s old', v_duty.every * 3 + interval '20 seconds');
-    -- a keeper that has just begun is given the same time
+    "limit" := format('%s old', taskq._late_after(v_duty.every, v_since is not null));
     ok := v_duty.error is null
-          and greatest(v_duty.finished_at, v_since) > clock_timestamp() - (v_duty.every * 3 + interval '20 seconds');
+          and greatest(v_duty.finished_at, v_since) > clock_timestamp() - taskq._late_after(v_duty.every, v_since is not null);
     ok := coalesce(ok, false);
     advice := case when not ok and taskq._half_restored()
                      then 'A dump is being restored: duties begin when its sequences are there.'
@@ -1569,7 +1575,7 @@ create view taskq.failures as
          f.sample_error, f.complete
     from taskq._failures(null, 10000) f;
 
-comment on view taskq.failures is 'What fails, by queue, task type and error, numbers and ids folded: from the last 20 errors of at most 10,000 dead, 10,000 unfinished and 10,000 of the tasks that finished within a day.';
+comment on view taskq.failures is 'What fails, by queue, task type and error, numbers and ids folded: from the last 20 errors of at most 10,000 dead tasks, 10,000 that are due, 10,000 that are due later, and 10,000 of those that finished within a day.';
 
 comment on column taskq.failures.queue is 'The queue.';
 
@@ -2496,7 +2502,7 @@ begin
     into v_late
     from taskq.duty d
    where d.error is not null
-      or coalesce(greatest(d.finished_at, v_keeper.since), '-infinity') <= v_now - (d.every * 3 + interval '20 seconds');
+      or coalesce(greatest(d.finished_at, v_keeper.since), '-infinity') <= v_now - taskq._late_after(d.every, v_keeper.number > 0);
   -- one that should be there and is not is told of at once
   v_wanted := taskq._preloaded() and coalesce(current_setting('taskq.keeper', true), 'on') = 'on' and not taskq._excluded();
   if v_keeper.number = 0 and (v_wanted or v_late.silent > 0) then
@@ -3431,6 +3437,7 @@ begin
     'function taskq._half_restored()',
     'function taskq._preloaded()',
     'function taskq._excluded()',
+    'function taskq._late_after(interval, boolean)',
     'function taskq._fold_error(text)',
     'function taskq._lanes(text)',
     'function taskq._failed_runs(text, integer)',

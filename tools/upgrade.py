@@ -3,7 +3,7 @@
 
 How upgrades are made:
 
-1. At a release, `make freeze` keeps the install script of that version as sql/frozen/taskq--VERSION.sql.
+1. At a release, `make freeze` keeps the install script of that version as sql/frozen/taskq--VERSION.sql, and its checksum.
    It is never edited again. Then the version in Cargo.toml is raised.
 2. Who changes sql/ after that edits the files as if there were no earlier version. What cannot be derived
    from them goes, in the same commit, into sql/upgrades/FROM--TO.sql: ALTER TABLE for a table that is

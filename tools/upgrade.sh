@@ -14,6 +14,7 @@ freeze() {
     local frozen=sql/frozen/taskq--$version.sql
     [[ ! -e $frozen ]] || cmp -s "$built" "$frozen" || die "$frozen is frozen and differs: raise the version in Cargo.toml"
     cp "$built" "$frozen"
+    (cd sql/frozen && sha256sum -- *.sql > SHA256SUMS)
     say "kept $frozen; now raise the version in Cargo.toml"
 }
 

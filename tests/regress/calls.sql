@@ -32,7 +32,8 @@ select w.reason from taskq.tasks t, taskq.why(t.id) w order by t.id using operat
 select f.queue, f.task_type, f.error, f.count, f.attempts, f.dead, f.sample_error from taskq.failures f;
 select f.queue, f.error, f.dead from taskq._failures(null, 10) f;
 select o.queue, o.ready, o.running, o.later, o.blocked, o.dead, o.note from taskq.overview o order by o.queue using operator(pg_catalog.<);
-select d.rank, d.queue, d.severity, d.finding from taskq.diagnose('default') d;
+-- (workers of tests before this one may be gone meanwhile)
+select d.queue, d.severity, d.finding from taskq.diagnose('default') d where d.finding operator(pg_catalog.<>) 'claimers_fewer';
 select d.finding from taskq.diagnose('none') d;
 select pg_catalog.count(*) operator(pg_catalog.>) 0 as found from taskq.diagnose() d;
 select m.queue, m.task_type, m.ready_tasks, m.scheduled_tasks, m.running_tasks, m.blocked_tasks, m.dead_letters from taskq._metrics_tasks() m

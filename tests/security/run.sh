@@ -43,7 +43,10 @@ for script in "$extension/taskq--$version.sql" "$ROOT"/sql/taskq--*--*.sql; do
     check "${script#"$ROOT/"}" spot "$script"
 done
 
-# Released scripts stay as they are: what pgspot says of one is in a file of its name here, and may be nothing else.
+# S20: released scripts stay as they are.
+unchanged() { (cd "$ROOT/sql/frozen" && diff <(ls -- *.sql) <(cut -c 67- SHA256SUMS) && sha256sum --check --quiet SHA256SUMS); }
+check 'the scripts in sql/frozen are those that were released' unchanged
+# What pgspot says of one is in a file of its name here, and may be nothing else.
 #   0.1.0  Expressions of CHECKs and of bodies in the standard's form are resolved while the script runs, in pg_catalog
 #          first and then in taskq, which it refuses where another role owns it. In maintain(), which runs by the path
 #          of its caller, one operator is not qualified: 0.2.0 replaces it.
@@ -67,6 +70,9 @@ check 'taskq.control: no other extension' not grep -q '^requires' "$control"
 for script in "$extension/taskq--$version.sql" "$ROOT"/sql/frozen/taskq--*.sql; do
     check "${script#"$ROOT/"}: nothing that is there already is taken over" \
         not grep -niE '^\s*create (or replace|\w+ if not exists)|@ext(owner|schema)' "$script"
+done
+for script in "$ROOT"/sql/taskq--*--*.sql; do
+    check "${script#"$ROOT/"}: no owner and no schema is put into its text" not grep -niE '@ext(owner|schema)' "$script"
 done
 
 echo "$passed passed, $failed failed"
