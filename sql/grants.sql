@@ -147,7 +147,8 @@ begin
   for v_type in
     select t.oid from pg_type t
      where t.typnamespace = 'taskq'::regnamespace and t.typcategory <> 'A'
-       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee <> t.typowner)
+       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a
+                    where a.grantee = 0 or _close_types.members_only and a.grantee <> t.typowner)
        and pg_has_role(current_user, t.typowner, 'usage')
        and (not _close_types.members_only
             or exists (select from pg_depend d
@@ -161,7 +162,7 @@ begin
 end
 $$;
 comment on function taskq._close_types(boolean) is
-  'Closes the types of all tables, views and functions to PUBLIC.';
+  'Closes the types of all tables, views and functions to PUBLIC, and to whom default privileges name.';
 
 -- Roles that lack something of a part that they were granted: as in a database from a dump of an older version.
 create function taskq._rights_missing()

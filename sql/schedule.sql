@@ -26,7 +26,7 @@ begin
   if _check_time_zone.time_zone is distinct from 'UTC' then
     v_name := (select min(z.name) from pg_timezone_names z where lower(z.name) = lower(_check_time_zone.time_zone));
   end if;
-  -- Some of these names are abbreviations as well, and mean those to PostgreSQL: one hour of the year, summer and winter.
+  -- Some of these names are abbreviations as well, and PostgreSQL takes them for those: one offset for summer and winter.
   if exists (select from pg_timezone_abbrevs a
               where a.abbrev = upper(v_name) and a.abbrev not in ('UTC', 'UCT', 'GMT', 'ZULU')) then
     perform taskq._refuse('22023', format('%s is an abbreviation, which knows no summer time', v_name),

@@ -1161,7 +1161,7 @@ begin
   if _check_time_zone.time_zone is distinct from 'UTC' then
     v_name := (select min(z.name) from pg_timezone_names z where lower(z.name) = lower(_check_time_zone.time_zone));
   end if;
-  -- Some of these names are abbreviations as well, and mean those to PostgreSQL: one hour of the year, summer and winter.
+  -- Some of these names are abbreviations as well, and PostgreSQL takes them for those: one offset for summer and winter.
   if exists (select from pg_timezone_abbrevs a
               where a.abbrev = upper(v_name) and a.abbrev not in ('UTC', 'UCT', 'GMT', 'ZULU')) then
     perform taskq._refuse('22023', format('%s is an abbreviation, which knows no summer time', v_name),
@@ -3350,7 +3350,8 @@ begin
   for v_type in
     select t.oid from pg_type t
      where t.typnamespace = 'taskq'::regnamespace and t.typcategory <> 'A'
-       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a where a.grantee <> t.typowner)
+       and exists (select from aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) a
+                    where a.grantee = 0 or _close_types.members_only and a.grantee <> t.typowner)
        and pg_has_role(current_user, t.typowner, 'usage')
        and (not _close_types.members_only
             or exists (select from pg_depend d
@@ -3365,7 +3366,7 @@ end
 $$;
 
 comment on function taskq._close_types(boolean) is
-  'Closes the types of all tables, views and functions to PUBLIC.';
+  'Closes the types of all tables, views and functions to PUBLIC, and to whom default privileges name.';
 
 create function taskq._rights_missing()
   returns table (part text, role name)

@@ -25,13 +25,23 @@ stage_pgrx() {   # tests in Rust, some of them inside a server
 }
 stage_regress() { CONF='fsync = off' tools/cluster.sh run regress tests/regress/run.sh; }
 stage_isolation() { CONF=$'fsync = off\nmax_prepared_transactions = 4' tools/cluster.sh run isolation tests/isolation/run.sh; }
-stage_server() {   # tests in Rust that start servers of their own; they mostly wait
+stage_server() {   # tests in Rust that start servers of their own
     server_dir "$RUN/test/servers" 755
-    local tests
-    read -ra tests <<< "${SERVER_TESTS:-}"
-    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_DIR=$RUN/test/servers \
-        TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER") \
-        cargo test -p taskq-server-tests --no-fail-fast "${tests[@]/#/--test=}" -- --test-threads=5
+    local programs at half halves=() status=0
+    read -ra programs <<< "${SERVER_TESTS:-$(basename -as .rs tests/server/tests/*.rs | tr '\n' ' ')}"
+    export TASKQ_TEST_BINDIR TASKQ_TEST_USER TASKQ_TEST_DIR=$RUN/test/servers
+    TASKQ_TEST_BINDIR=$(tree_bin "$TREE") TASKQ_TEST_USER=$([[ $(id -u) != 0 ]] || echo "$SERVER_USER")
+    cargo test -p taskq-server-tests --no-run "${programs[@]/#/--test=}" || return
+    # They mostly wait: two programs at a time, whose lines are not to be mixed.
+    for half in 0 1; do
+        local tests=()
+        for ((at = half; at < ${#programs[@]}; at += 2)); do tests+=("--test=${programs[at]}"); done
+        ((${#tests[@]})) || continue
+        (cargo test -p taskq-server-tests --no-fail-fast "${tests[@]}" -- --test-threads=5 2>&1 | sed -u '') &
+        halves+=($!)
+    done
+    for half in "${halves[@]}"; do wait "$half" || status=$?; done
+    return "$status"
 }
 stage_docker() { tests/docker/run.sh; }   # the image, without a container engine
 stage_security() { tests/security/run.sh; }
