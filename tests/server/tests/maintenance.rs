@@ -317,6 +317,34 @@ fn i07_thirty_two_sessions_use_each_of_200_new_queues_at_the_same_moment() {
     assert_eq!(client.value::<i64>(relations, &[]), before, "no DDL");
 }
 
+/// A task that finishes while the first days are being made is in done_default before they are attached.
+#[test]
+fn a_task_that_finishes_while_days_are_made_makes_no_step_fail() {
+    let waits =
+        "select count(*) > 0 from pg_locks where not granted and relation = 'taskq.done_default'::regclass";
+    for attempt in 0..20 {
+        let database = SERVER.database(&format!("days_{attempt}"));
+        let (mut client, mut observer, mut archiver) =
+            (database.connect(), database.connect(), database.connect());
+        client.run("select taskq.enqueue('t')");
+        client.run("begin; select taskq.complete(c.id, c.token) from taskq.claim(1) c");
+        let round = thread::spawn(move || archiver.value::<i64>("select taskq._run_duty('archive')", &[]));
+        while !round.is_finished() && !observer.value::<bool>(waits, &[]) {}
+        client.run("commit");
+        let changed = round.join().expect("a round");
+        let trouble: Vec<String> = client.column("select error from taskq.archive_trouble", &[]);
+        if trouble.iter().any(|error| error.starts_with("55P03")) {
+            continue; // the commit came after the 50 ms for which the round waits
+        }
+        assert_eq!(trouble, [""; 0]);
+        assert!(changed > 14, "{changed}");
+        assert!(client.value::<bool>("select count(*) = 0 from taskq.done_default", &[]));
+        assert_eq!(client.value::<String>("select state from taskq.status(1)", &[]), "succeeded");
+        return;
+    }
+    panic!("no commit was in time");
+}
+
 #[test]
 fn i07_eight_sessions_grant_parts_at_the_same_moment() {
     let database = SERVER.database("i07_grants");
