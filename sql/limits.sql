@@ -197,7 +197,7 @@ begin
             where f.task_id is null
               and not exists (select from taskq.parked p where p.queue = f.queue and p.group_key = f.group_key)
               -- as who makes one: see sql/statements/turn_make.sql
-              and taskq._try_lock('turn', (hashtext(f.queue) & ~255) | (hashtext(f.group_key) & 255))
+              and taskq._try_turn_lock(f.queue, f.group_key)
             limit 1000
               for update skip locked);
 end

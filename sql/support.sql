@@ -106,6 +106,14 @@ create function taskq._wait_lock(purpose text, key integer = 0) returns void
 comment on function taskq._wait_lock(text, integer) is
   'Takes a lock that only one may have, and waits for it.';
 
+-- Who makes or forgets the turn of a group takes this. One lock stands for many groups, so that a claim does not need thousands.
+create function taskq._try_turn_lock(queue text, group_key text) returns boolean
+  language sql volatile
+  return taskq._try_lock('turn', (pg_catalog.hashtext(_try_turn_lock.queue) operator(pg_catalog.&) (-256))
+                                 operator(pg_catalog.|) (pg_catalog.hashtext(_try_turn_lock.group_key) operator(pg_catalog.&) 255));
+comment on function taskq._try_turn_lock(text, text) is
+  'Takes the lock on making the turn of a group, if it is free, and says whether it was.';
+
 -- Whom people can look for in pg_stat_activity.
 create function taskq._session_named(pid integer) returns text
   language sql volatile set search_path = pg_catalog, pg_temp

@@ -149,6 +149,14 @@ create function taskq._wait_lock(purpose text, key integer = 0) returns void
 comment on function taskq._wait_lock(text, integer) is
   'Takes a lock that only one may have, and waits for it.';
 
+create function taskq._try_turn_lock(queue text, group_key text) returns boolean
+  language sql volatile
+  return taskq._try_lock('turn', (pg_catalog.hashtext(_try_turn_lock.queue) operator(pg_catalog.&) (-256))
+                                 operator(pg_catalog.|) (pg_catalog.hashtext(_try_turn_lock.group_key) operator(pg_catalog.&) 255));
+
+comment on function taskq._try_turn_lock(text, text) is
+  'Takes the lock on making the turn of a group, if it is free, and says whether it was.';
+
 create function taskq._session_named(pid integer) returns text
   language sql volatile set search_path = pg_catalog, pg_temp
   return (select format('session %s (%s)', a.pid, concat_ws(', ', a.usename, nullif(a.application_name, ''), nullif(a.backend_type, 'client backend'), a.state))
@@ -430,7 +438,7 @@ begin
             where f.task_id is null
               and not exists (select from taskq.parked p where p.queue = f.queue and p.group_key = f.group_key)
               -- as who makes one: see sql/statements/turn_make.sql
-              and taskq._try_lock('turn', (hashtext(f.queue) & ~255) | (hashtext(f.group_key) & 255))
+              and taskq._try_turn_lock(f.queue, f.group_key)
             limit 1000
               for update skip locked);
 end
@@ -3473,6 +3481,7 @@ begin
     'function taskq._others()',
     'function taskq._try_lock(text, integer)',
     'function taskq._wait_lock(text, integer)',
+    'function taskq._try_turn_lock(text, text)',
     'function taskq._session_named(integer)',
     'function taskq._top_transaction(bigint)',
     'function taskq._prepared_locks()',

@@ -10,7 +10,7 @@ select t.id
                   where g.queue = $1 and g.group_key = t.group_key and g.task_id is null
                     for no key update skip locked)
              or not exists (select from taskq.group_turn g where g.queue = $1 and g.group_key = t.group_key)
-                and taskq._try_lock('turn', (hashtext($1) & ~255) | (hashtext(t.group_key) & 255)))
+                and taskq._try_turn_lock($1, t.group_key))
         or t.lease_expires_at <= $3)
  order by t.queue, t.priority desc, t.run_at, t.id
  limit 1
