@@ -1,9 +1,12 @@
 """The load: users submit, workers work, the mail server fails, a worker is killed."""
 
+import itertools
 import json
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,6 +26,9 @@ TASKS_PER_CHARACTER = 14
 WORKERS = {"worker-1": (), "worker-2": (), "worker-3": ("--listen",)}  # waiting.py has both ways to wait
 VICTIM = "worker-2"
 REPLACEMENT = "worker-4"
+FEW = 20  # unfinished tasks, which would be gone in a moment
+HANDFUL = 5  # approvals submitted at once then
+FIRST_OF_MORE = 4000  # their numbers
 
 
 @dataclass(frozen=True)
@@ -75,8 +81,9 @@ def run_the_load(stage: Stage, operator: psycopg.Connection) -> Load:
     first_night = nightly.begin(stage, operator)
     stage.start_load(LOAD, LOAD_PER_SECOND)
 
-    outage = mail_outage(stage, operator)
-    held, crash = kill_worker(stage, operator, pids[VICTIM])
+    with more_users(stage, operator) as keep_busy:
+        outage = mail_outage(stage, operator, keep_busy)
+        held, crash = kill_worker(stage, operator, pids[VICTIM], keep_busy)
 
     story.wait_until("the users have submitted everything", lambda: submitted_by_load(stage) == LOAD)
     if stage.processes.wait("load", 10) != 0:
@@ -137,7 +144,25 @@ def delivered(stage: Stage) -> int:
     return stage.processes.log_of("mail-server").read_bytes().count(b"delivered ")
 
 
-def mail_outage(stage: Stage, operator: psycopg.Connection) -> diagnosis.Diagnosis:
+@contextmanager
+def more_users(stage: Stage, operator: psycopg.Connection) -> Iterator[Callable[[], None]]:
+    """Users beyond the load. When called, some submit if little is left to do.
+
+    A fast machine may have done everything before the outage or the crash: nothing
+    would fail then, and the victim would never hold a task.
+    """
+    numbers = itertools.count(FIRST_OF_MORE)
+    with stage.connect("approval_web") as web:
+
+        def keep_busy() -> None:
+            if unfinished(operator) < FEW:
+                for number in itertools.islice(numbers, HANDFUL):
+                    submit(web, make_request(number))
+
+        yield keep_busy
+
+
+def mail_outage(stage: Stage, operator: psycopg.Connection, keep_busy: Callable[[], None]) -> diagnosis.Diagnosis:
     """The mail server goes down under load and comes back. Returns what the database said about it."""
     story = stage.story
     before = delivered(stage)
@@ -146,6 +171,7 @@ def mail_outage(stage: Stage, operator: psycopg.Connection) -> diagnosis.Diagnos
     story.say("MAIL SERVER DOWN: connections are refused")
 
     def enough() -> bool:
+        keep_busy()
         later = scalar(operator, "select count(*) from taskq.tasks where queue = 'email' and state = 'scheduled'")
         tries = scalar(operator, "select coalesce(max(attempt), 0) from taskq.tasks where queue = 'email'")
         return bool(later >= 20 and tries >= 3)
@@ -160,10 +186,12 @@ def mail_outage(stage: Stage, operator: psycopg.Connection) -> diagnosis.Diagnos
     return said
 
 
-def kill_worker(stage: Stage, operator: psycopg.Connection, pid: int) -> tuple[list[Held], diagnosis.Diagnosis]:
+def kill_worker(
+    stage: Stage, operator: psycopg.Connection, pid: int, keep_busy: Callable[[], None]
+) -> tuple[list[Held], diagnosis.Diagnosis]:
     """A worker dies in the middle of its tasks; returns those it held, and what the database said about it."""
     story = stage.story
-    freeze_at_a_bad_moment(stage, operator, pid)
+    freeze_at_a_bad_moment(stage, operator, pid, keep_busy)
     # Paused, a queue gives nothing to claims. A claim that meets a task whose lease is
     # over takes it back too; so what comes back now is the work of the keeper alone.
     for queue in (*QUEUES, nightly.QUEUE):
@@ -203,7 +231,9 @@ def describe(task: Held, mail_log: str) -> str:
     )
 
 
-def freeze_at_a_bad_moment(stage: Stage, operator: psycopg.Connection, pid: int) -> None:
+def freeze_at_a_bad_moment(
+    stage: Stage, operator: psycopg.Connection, pid: int, keep_busy: Callable[[], None]
+) -> None:
     """Stop the victim (SIGSTOP) while it holds tasks, so that nothing moves until it is killed.
 
     Tries for a while to catch it between the delivery of a mail and the commit: the
@@ -221,6 +251,7 @@ def freeze_at_a_bad_moment(stage: Stage, operator: psycopg.Connection, pid: int)
         if (len(held) >= 3 and worst) or (held and time.monotonic() > begin + 4):
             return True
         os.kill(pid, signal.SIGCONT)
+        keep_busy()
         return False
 
     stage.story.wait_until(f"{VICTIM} is in the middle of its tasks", caught)
