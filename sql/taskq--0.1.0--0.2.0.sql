@@ -3444,6 +3444,31 @@ $$;
 comment on function taskq._rights_missing() is
   'Roles that lack something of a part that they were granted.';
 
+create function taskq._give_to_owner() returns void
+  language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  v_command text;
+begin
+  for v_command in
+    select format('alter %s %s owner to %s', o.type, o.identity, e.extowner::regrole)
+      from pg_extension e
+      join pg_depend d on d.refclassid = 'pg_extension'::regclass and d.refobjid = e.oid and d.deptype = 'e'
+      join (select 'pg_proc'::regclass as classid, p.oid, p.proowner as owner from pg_proc p
+            union all select 'pg_class'::regclass, c.oid, c.relowner from pg_class c where c.relkind <> 'i'
+            union all select 'pg_type'::regclass, t.oid, t.typowner from pg_type t) m
+        on m.classid = d.classid and m.oid = d.objid and m.owner <> e.extowner
+     cross join pg_identify_object(d.classid, d.objid, 0) o
+     where e.extname = 'taskq'
+     order by d.classid, d.objid
+  loop
+    execute v_command;
+  end loop;
+end
+$$;
+
+comment on function taskq._give_to_owner() is
+  'Gives what an upgrade has made to the owner of the extension.';
+
 create function taskq._grant_again() returns void
   language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
@@ -3471,6 +3496,8 @@ $$;
 
 comment on function taskq._grant_again() is
   'Ends an upgrade: grants every role of granted_part its parts again.';
+
+select taskq._give_to_owner();
 
 do $$
 declare
@@ -3555,6 +3582,7 @@ begin
     'function taskq.dashboard()',
     'function taskq._close_types(boolean)',
     'function taskq._rights_missing()',
+    'function taskq._give_to_owner()',
     'function taskq._grant_again()'
   ] loop
     execute pg_catalog.format('revoke all on %s from %s', v_object, taskq._others());

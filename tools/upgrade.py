@@ -13,7 +13,7 @@ How upgrades are made:
    hand-written part, then, in the order of the new install script: new tables, sequences, indexes and
    triggers; every function, procedure and view that is new, or after a DROP if its arguments or its result changed,
    and as CREATE OR REPLACE those that differ; comments; what pg_dump is to take along. It ends by
-   closing to PUBLIC what it has made, and granting again (taskq._grant_again).
+   giving what it has made to the extension's owner, closing it to PUBLIC, and granting again (taskq._grant_again).
 4. It lists what is left, such as a changed CREATE TABLE: that must be in the hand-written part. Whether it
    is, and is right, says the server test `update`: it updates a database of the old version and compares
    its catalogs with those of a new one, naming each difference.
@@ -184,6 +184,7 @@ def upgrade(old, new, by_hand):
         arguments = f"({statement.arguments})" if statement.kind in ("function", "procedure") else ""
         objects.append(f"    '{kind} {statement.name}{arguments}'")
     if objects:
+        rights.append("select taskq._give_to_owner();")
         rights.append(CLOSING.format(objects=",\n".join(objects)))
     return drops, changes, rights, left
 

@@ -68,6 +68,13 @@ const CATALOG: &[&str] = &[
             unnest(e.extconfig, e.extcondition) c(\"table\", condition)
       where e.extname = 'taskq' and c.table::regclass::text !~ '_[0-9]{8}$'",
     "select 'extension ' || e.extversion || ' ' || e.extnamespace::regnamespace || ' ' || e.extrelocatable from pg_extension e where e.extname = 'taskq'",
+    "select 'of another owner: ' || pg_describe_object(m.classid, m.objid, 0)
+       from (select 'pg_proc'::regclass as classid, p.oid as objid, p.proowner as owner from pg_proc p
+             union all select 'pg_class'::regclass, c.oid, c.relowner from pg_class c
+             union all select 'pg_type'::regclass, t.oid, t.typowner from pg_type t) m
+       join pg_depend d on d.classid = m.classid and d.objid = m.objid and d.deptype = 'e' and d.refclassid = 'pg_extension'::regclass
+       join pg_extension e on e.oid = d.refobjid
+      where e.extname = 'taskq' and m.owner <> e.extowner",
     // rows that an installation brings
     "select 'duty ' || d.name || ' ' || d.every from taskq.duty d",
 ];
@@ -162,6 +169,18 @@ fn an_updated_database_is_as_a_new_one() {
     let mut client = updated.connect();
     client.run("alter extension taskq update");
     assert_alike(&mut client, &mut fresh("fresh").connect());
+}
+
+/// Any superuser may update; what the update makes belongs to the owner of the extension as all the rest, in whose name
+/// the keeper works and the definer functions run. That one need not be a superuser any more.
+#[test]
+fn another_superuser_may_update() {
+    let updated = old("handed_over");
+    let mut client = updated.connect();
+    client.run("create role deputy superuser; alter default privileges for role deputy grant execute on functions to taskq_web");
+    client.run("set role deputy; alter extension taskq update; reset role");
+    assert_alike(&mut client, &mut fresh("beside_handed_over").connect());
+    client.run("drop owned by deputy; drop role deputy");
 }
 
 /// A dump names no version: it is restored into the newest one, and has what it had there. The rights on what was added
