@@ -21,7 +21,7 @@ pub struct Call {
     pub fate: Fate,
     /// When its client knew that it was committed.
     pub settled: Time,
-    /// From when to when its transaction was ended, which may wait, too: for what is done at the commit.
+    /// From when to when its transaction was ended, or prepared, which may wait, too: for what is done at the commit.
     pub ending: Option<(Time, Time)>,
 }
 
@@ -52,7 +52,7 @@ impl Call {
 #[derive(Default)]
 struct Txn {
     level: String,
-    ending: Option<Time>,
+    ending: Option<(Time, Time)>,
     end: Option<(Fate, Time)>,
     undone: Vec<(u64, u64)>,
 }
@@ -74,9 +74,16 @@ pub fn calls(events: &[(u64, Event)]) -> Vec<Call> {
                 let to = last_call.get(client).copied().unwrap_or_default();
                 txns.entry((*client, *txn)).or_default().undone.push((*from, to));
             }
-            Event::Ending { txn, at } => txns.entry((*client, *txn)).or_default().ending = Some(*at),
+            // A prepared transaction is ended once more, but what waits is the PREPARE.
+            Event::Ending { txn, at } => {
+                txns.entry((*client, *txn)).or_default().ending.get_or_insert((*at, NEVER));
+            }
             Event::End { txn, at, fate } => {
-                txns.entry((*client, *txn)).or_default().end = Some((*fate, *at));
+                let txn = txns.entry((*client, *txn)).or_default();
+                txn.end = Some((*fate, *at));
+                if let Some((_, to)) = &mut txn.ending {
+                    *to = (*at).min(*to);
+                }
             }
             Event::After { call, at, outcome } => {
                 answers.insert((*client, *call), (*at, outcome));
@@ -126,7 +133,7 @@ pub fn calls(events: &[(u64, Event)]) -> Vec<Call> {
             outcome,
             fate,
             settled,
-            ending: txn.and_then(|txn| Some((txn.ending?, txn.end.map_or(NEVER, |(_, at)| at)))),
+            ending: txn.and_then(|txn| txn.ending),
         });
     }
     // An unanswered call is over when its client calls again: it waits until its former session is gone.
@@ -325,6 +332,17 @@ pub mod tests {
         let mut found = judge::deliveries(&tasks, &calls, &mut counts);
         found.extend(judge::refusals(&tasks, &calls, &mut counts));
         found
+    }
+
+    #[test]
+    fn a_prepared_transaction_waits_when_it_is_prepared() {
+        let ending = |at| (1, Event::Ending { txn: 10, at });
+        let end = |at, fate| (1, Event::End { txn: 10, at, fate });
+        let [before, after] = called(1, 10, "configure_queue", vec![], Outcome::Done(vec![]));
+        let events =
+            [before, after, ending(20), end(30, Fate::Prepared), ending(40), end(50, Fate::Committed)];
+        let call = calls(&events).remove(0);
+        assert_eq!((call.ending, call.fate, call.settled), (Some((20, 30)), Fate::Committed, 50));
     }
 
     #[test]
