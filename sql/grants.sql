@@ -193,8 +193,11 @@ begin
       from pg_extension e
       join pg_depend d on d.refclassid = 'pg_extension'::regclass and d.refobjid = e.oid and d.deptype = 'e'
       join (select 'pg_proc'::regclass as classid, p.oid, p.proowner as owner from pg_proc p
-            union all select 'pg_class'::regclass, c.oid, c.relowner from pg_class c where c.relkind <> 'i'
-            union all select 'pg_type'::regclass, t.oid, t.typowner from pg_type t) m
+            union all select 'pg_class'::regclass, c.oid, c.relowner from pg_class c where c.relkind in ('r', 'p', 'v', 'S')
+            -- (Since 18 the types of arrays and of tables' rows are members, too. They follow.)
+            union all select 'pg_type'::regclass, t.oid, t.typowner from pg_type t
+                       where t.typcategory <> 'A'
+                         and not exists (select from pg_class c where c.oid = t.typrelid and c.relkind <> 'c')) m
         on m.classid = d.classid and m.oid = d.objid and m.owner <> e.extowner
      cross join pg_identify_object(d.classid, d.objid, 0) o
      where e.extname = 'taskq'
