@@ -8,13 +8,9 @@ psycopg_python() {
     local interpreter=$ROOT/.venv/bin/python
     with_psycopg "$interpreter" || interpreter=$(python)
     if ! with_psycopg "$interpreter"; then
-        interpreter=$RUN/readme-venv/bin/python
-        if ! with_psycopg "$interpreter"; then
-            say "installing psycopg into $RUN/readme-venv (seconds)" >&2
-            "$(python)" -m venv "$RUN/readme-venv"
-            grep '^psycopg' "$ROOT/examples/approval/requirements.txt" > "$RUN/readme-venv/requirements.txt"
-            "$interpreter" -m pip install --quiet --disable-pip-version-check -r "$RUN/readme-venv/requirements.txt"
-        fi
+        grep '^psycopg' "$ROOT/examples/approval/requirements.txt" > "$RUN/psycopg.txt"
+        python_env "$RUN/psycopg-venv" "$RUN/psycopg.txt" >&2
+        interpreter=$RUN/psycopg-venv/bin/python
     fi
     echo "$interpreter"
 }

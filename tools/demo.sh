@@ -5,17 +5,9 @@ set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-name=${CLUSTER:-demo} venv=$ROOT/.venv wanted=$ROOT/examples/approval/requirements.txt
+name=${CLUSTER:-demo} venv=$ROOT/.venv
 lock "$name"
-
-# The copy of the list is written last, so an interrupted installation is done again.
-if ! "$venv/bin/python" -c '' 2> /dev/null || ! cmp -s "$wanted" "$venv/requirements.txt"; then
-    say "installing the demo's Python packages into $venv (half a minute)"
-    rm -rf "$venv"
-    "$(python)" -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
-    cp "$wanted" "$venv/requirements.txt"
-fi
+python_env "$venv" "$ROOT/examples/approval/requirements.txt"
 
 export TASKQ_DEMO_OUT=$RUN/$name-out
 rm -rf "$TASKQ_DEMO_OUT"

@@ -65,6 +65,17 @@ python() {
     return 1
 }
 
+# A Python environment with the packages of a list, made once, and anew when the list has changed.
+python_env() {   # FOLDER LIST
+    # The copy of the list is written last, so an interrupted installation is done again.
+    if { "$1/bin/python" -c '' && cmp "$2" "$1/requirements.txt"; } &> /dev/null; then return; fi
+    say "installing Python packages into $1 (up to half a minute)"
+    rm -rf "$1"
+    "$(python)" -m venv "$1"
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"
+    cp "$2" "$1/requirements.txt"
+}
+
 # PostgreSQL refuses to run as root: then its servers belong to the user of Debian's package.
 SERVER_USER=$(id -un)
 [[ $(id -u) != 0 ]] || SERVER_USER=postgres

@@ -20,12 +20,7 @@ freeze() {
 
 script() {
     local venv=$BUILD/tools/upgrade from out
-    if ! cmp -s tools/upgrade.txt "$venv/requirements.txt"; then
-        rm -rf "$venv"
-        "$(python)" -m venv "$venv"
-        "$venv/bin/pip" install --quiet --disable-pip-version-check -r tools/upgrade.txt
-        cp tools/upgrade.txt "$venv/requirements.txt"
-    fi
+    python_env "$venv" tools/upgrade.txt
     from=$(ls sql/frozen | sed -nE 's/^taskq--(.*)\.sql$/\1/p' | grep -vxF "$version" | sort -V | tail -n 1)
     out=sql/taskq--$from--$version.sql
     "$venv/bin/python" tools/upgrade.py "sql/frozen/taskq--$from.sql" "$built" "sql/upgrades/$from--$version.sql" \

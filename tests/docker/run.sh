@@ -14,6 +14,9 @@ not_ok() { failed=$((failed + 1)); echo "NOT OK: $1"; }
 check() { local what=$1; shift; if "$@"; then ok "$what"; else not_ok "$what"; fi; }
 
 mkdir -p "$store"
+python_env "$store/venv" "$ROOT/tests/docker/requirements.txt"
+check "compose.yaml is as Compose's specification has it" \
+    "$store/venv/bin/check-jsonschema" --builtin-schema vendor.compose-spec "$ROOT/docker/compose.yaml"
 work=$(mktemp -d "$store/work.XXXXXX")
 bah() { buildah --root "$store/storage" --runroot "$work/run" --storage-driver vfs "$@"; }
 server=

@@ -6,15 +6,8 @@ set -euo pipefail
 # shellcheck source=tools/lib.sh
 . "$(dirname "$0")/../../tools/lib.sh"
 
-venv=$RUN/observe-venv wanted=$ROOT/tests/observe/requirements.txt
-# The copy of the list is written last, so an interrupted installation is done again.
-if ! "$venv/bin/python" -c '' 2> /dev/null || ! cmp -s "$wanted" "$venv/requirements.txt"; then
-    say "installing the Python packages of the tests into $venv (seconds)"
-    rm -rf "$venv"
-    "$(python)" -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
-    cp "$wanted" "$venv/requirements.txt"
-fi
+venv=$RUN/observe-venv
+python_env "$venv" "$ROOT/tests/observe/requirements.txt"
 export OUT=${OUT:-$RUN/observe-out}
 rm -rf "$OUT"
 mkdir -p "$OUT"

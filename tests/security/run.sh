@@ -8,13 +8,8 @@ set -euo pipefail
 . "$(dirname "$0")/../../tools/lib.sh"
 
 run_dir
-venv=$RUN/security-venv requirements=$ROOT/tests/security/requirements.txt
-if ! cmp -s "$requirements" "$venv/requirements.txt"; then
-    say "installing pgspot into $venv (seconds)"
-    "$(python)" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
-    cp "$requirements" "$venv/requirements.txt"
-fi
+venv=$RUN/security-venv
+python_env "$venv" "$ROOT/tests/security/requirements.txt"
 
 passed=0 failed=0
 check() {   # WHAT COMMAND...
