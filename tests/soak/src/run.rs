@@ -76,7 +76,7 @@ const SETUP: &str = r#"
     select taskq.configure_queue(q, '{"lease": "2 s"}') from unnest('{main,groups,keys,ticks}'::text[]) q;
     select taskq.configure_queue(q, '{"retention": "1 s"}') from unnest('{main,groups}'::text[]) q;
     select taskq.configure_type(t, '{"backoff_base": "0.1 s", "backoff_cap": "1 s"}')
-      from unnest('{plain,grouped,limited,flexible,rated,scrap,keyed}'::text[]) t;
+      from unnest('{plain,grouped,limited,flexible,rated,scrap,keyed,tick,scheduled}'::text[]) t;
     select taskq.schedule('tick', '* * * * * *', 'tick',
                           settings => '{"queue": "ticks", "missed": "run_all", "max_missed": 10000}');
 "#;
