@@ -124,7 +124,8 @@ def upgrade(old, new, by_hand):
     before = {statement.key: statement for statement in old if statement.name}
     after = {statement.key: statement for statement in new if statement.name}
     old_texts = {statement.text for statement in old}
-    drops, changes, rights, closed, left, made = [], [], [], [], [], set()
+    drops, changes, closed, left, made = [], [], [], [], set()
+    rights = ["select taskq._give_to_owner();"]  # also what the hand-written part has made
 
     for statement in reversed(old):
         if statement.kind not in ("function", "procedure", "view", "table", "sequence", "index", "trigger"):
@@ -184,7 +185,6 @@ def upgrade(old, new, by_hand):
         arguments = f"({statement.arguments})" if statement.kind in ("function", "procedure") else ""
         objects.append(f"    '{kind} {statement.name}{arguments}'")
     if objects:
-        rights.append("select taskq._give_to_owner();")
         rights.append(CLOSING.format(objects=",\n".join(objects)))
     return drops, changes, rights, left
 
