@@ -26,7 +26,7 @@ TASKS_PER_CHARACTER = 14
 WORKERS = {"worker-1": (), "worker-2": (), "worker-3": ("--listen",)}  # waiting.py has both ways to wait
 VICTIM = "worker-2"
 REPLACEMENT = "worker-4"
-FEW = 20  # unfinished tasks, which would be gone in a moment
+FEW = 20  # with fewer unfinished tasks the workers would be idle in a moment; so many mails fail in the outage
 HANDFUL = 5  # approvals submitted at once then
 FIRST_OF_MORE = 4000  # their numbers
 
@@ -174,7 +174,7 @@ def mail_outage(stage: Stage, operator: psycopg.Connection, keep_busy: Callable[
         keep_busy()
         later = scalar(operator, "select count(*) from taskq.tasks where queue = 'email' and state = 'scheduled'")
         tries = scalar(operator, "select coalesce(max(attempt), 0) from taskq.tasks where queue = 'email'")
-        return bool(later >= 20 and tries >= 3)
+        return bool(later >= FEW and tries >= 3)
 
     story.wait_until("mails wait for their next try, one for the third time", enough)
     said = diagnosis.ask(stage, operator, "the mail server is down", "type_fails", "approval.mail")
